@@ -11,8 +11,10 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use clap::Args;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client};
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
 use muster_api::conventions::Kind;
+use muster_api::crd::NodeBatch;
 use muster_api::keys;
 use muster_core::gang::Settings;
 use muster_core::offering::{Ceiling, PriceBook, PriceList, price_list_region};
@@ -368,6 +370,15 @@ async fn provisioner(
         Some(options) => options,
         None if dev => embedded_simulator(client, tasks).await?,
         None => {
+            // Nodes that Muster has launched would be looked after by nobody: an upgrade must not go on like this.
+            let batches: Api<NodeBatch> = Api::all(client.clone());
+            let known = batches.list(&ListParams::default().limit(1)).await.context("list NodeBatches")?;
+            if let Some(batch) = known.items.first() {
+                anyhow::bail!(
+                    "{NO_REGION}; NodeBatch {} exists, and its nodes have to be looked after",
+                    batch.name_any()
+                );
+            }
             // The nodes that are there are scheduled on all the same.
             error!(why = NO_REGION, "nothing is provisioned");
             let statuses = provisioner::without_region(client.clone(), cluster.clone(), leader.clone(), NO_REGION);

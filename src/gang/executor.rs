@@ -484,6 +484,10 @@ impl Executor {
                     self.evicted.remove(&uid);
                     Some(Duration::from_millis(500))
                 }
+                Effect::Unabandoned(name) => {
+                    self.abandoned.remove(&name);
+                    Some(Duration::from_millis(500))
+                }
                 Effect::Unreported(uid) => {
                     self.reported.remove(&uid);
                     None

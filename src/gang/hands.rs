@@ -77,6 +77,8 @@ pub(super) enum Effect {
     Unreported(PodUid),
     /// A member was not evicted.
     Unevicted(PodUid),
+    /// A NodeBatch that is given up was not deleted.
+    Unabandoned(Arc<str>),
     /// It failed, and is decided again.
     Failed,
 }
@@ -122,7 +124,11 @@ impl Hands {
                 Action::WriteStatus(_) if refused => Ok(None),
                 Action::WriteStatus(write) => self.write_status(state, &write).await,
                 Action::AbandonBatch { name, why } => {
-                    self.abandon_batch(state, &name, why.as_deref()).await.map(|()| None)
+                    let abandoned = self.abandon_batch(state, &name, why.as_deref()).await;
+                    if abandoned.is_err() {
+                        effects.push(Effect::Unabandoned(name));
+                    }
+                    abandoned.map(|()| None)
                 }
                 Action::Ungate { uid } => self.ungate(state, &uid).await.map(|()| None),
                 Action::DeleteGang { gang } => self.delete_gang(&gang).await.map(|()| None),

@@ -78,6 +78,9 @@ mod tests {
                 share.call(&ObjectKey::new("ns", "stuck"), hangs).await
             });
         }
+        while *begun.lock().unwrap() < 2 {
+            tokio::task::yield_now().await;
+        }
         for name in ["one", "other"] {
             assert_eq!(share.call(&ObjectKey::new("ns", name), async { name }).await, name);
         }

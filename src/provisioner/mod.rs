@@ -150,6 +150,8 @@ const RETRY: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
 const PATIENCE: Duration = Duration::from_mins(10);
 /// Pools are described this often at most, in real time: a crowd of pods changes the cluster far more often.
 const BURST: Duration = Duration::from_millis(50);
+/// So long whoever found a loss waits until it is written down; less than a message of the queue stays invisible.
+const WRITTEN: Duration = Duration::from_secs(20);
 /// Real time between two looks without a change.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -371,7 +373,13 @@ impl Context {
         if self.reports.send(reported).await.is_err() {
             anyhow::bail!("the provisioner has ended");
         }
-        answer.await.map_err(|_| anyhow::anyhow!("the loss was not written down: the lease is gone"))
+        match tokio::time::timeout(WRITTEN, answer).await {
+            Ok(answer) => answer.map_err(|_| anyhow::anyhow!("the loss was not written down: the lease is gone")),
+            // It stays with its batch; whoever brought it brings it again, and nobody else waits for that.
+            Err(_late) => {
+                anyhow::bail!("the loss is not written down yet: the status of NodeBatch {batch} cannot be written")
+            }
+        }
     }
 
     /// Reads the catalogue and what classes select, where it is time. Takes as long as EC2 does, so nothing waits for

@@ -43,8 +43,8 @@ const BAD_REQUEST: &str = "BadRequest";
 /// Detail of ours: how many batches were provisioned for the request.
 const ROUND: &str = "Round";
 
-/// A request that could not be answered is tried again after this, in real time, or once it has changed.
-const AGAIN: Duration = Duration::from_secs(5);
+/// A request that could not be answered is tried again after this, in real time, or once it has changed; longer than a call may take.
+const AGAIN: Duration = Duration::from_secs(30);
 
 /// Requests that could not be answered: in which version, and when.
 pub(super) type Unanswered = BTreeMap<ObjectKey, (Option<String>, Instant)>;

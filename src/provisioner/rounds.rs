@@ -39,9 +39,15 @@ pub(super) async fn run(context: Arc<Context>, beat: Beat, term: CancellationTok
         let state = context.cluster.load();
         if state.snapshot.synced && context.cluster.stale().is_none() {
             request::reconcile(&context, &state, &mut unanswered, &term).await;
-            if let Err(error) = pods.reconcile(&context, &state, &term).await {
-                warn!(error = %crate::telemetry::chain(&error), "pods of no gang");
-            }
+            beat.beat();
+        }
+        // Answering took its time: pods are planned for on what is known now.
+        let state = context.cluster.load();
+        if state.snapshot.synced
+            && context.cluster.stale().is_none()
+            && let Err(error) = pods.reconcile(&context, &state, &term).await
+        {
+            warn!(error = %crate::telemetry::chain(&error), "pods of no gang");
         }
         let pause = shortest.max((pods.took() * SHARE).min(LONGEST));
         tokio::select! {

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use muster_core::model::gang::{Membership, Pod as State};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::Usage;
+use muster_core::model::pod::Neighbour;
 
 use crate::{conventions, convert, keys};
 
@@ -59,7 +60,7 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
             metadata.name.as_deref().unwrap_or_default(),
         ),
         shape: convert::shape_of_pod(pod).map(Arc::new).map_err(|error| Arc::from(describe(&error))),
-        neighbour: Arc::new(convert::neighbour(pod)),
+        neighbour: Arc::new(Neighbour { constraints: convert::ordinary::constraints(pod), ..convert::neighbour(pod) }),
         held: Arc::new(convert::usage(pod).unwrap_or_default()),
         claims: Arc::default(),
         node: convert::assigned_node(pod).map(NodeName::from),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use jiff::SignedDuration;
 use muster_core::batch::{Report, of_subject, to_look_at};
 use muster_core::ec2::{InstanceState, Leads, Notice, NoticeKind, Reaction, Subject, reaction};
@@ -83,11 +84,11 @@ pub(in crate::provisioner) async fn listen(context: Arc<Context>, queue: Queue, 
                 continue;
             }
         };
-        for message in messages {
-            if let Err(error) = handle(&context, &queue, &message).await {
-                // It comes again after its visibility timeout.
-                warn!(error = %format!("{error:#}"), "a notice is not written down yet and stays in the queue");
-            }
+        // One call brings at most ten. A NodeBatch whose status cannot be written keeps no other from its notice.
+        let handled: Vec<_> = messages.iter().map(|message| handle(&context, &queue, message)).collect();
+        for error in join_all(handled).await.into_iter().filter_map(Result::err) {
+            // It comes again after its visibility timeout.
+            warn!(error = %format!("{error:#}"), "a notice is not written down yet and stays in the queue");
         }
     }
 }
@@ -126,7 +127,7 @@ fn learn<T>(context: &Context, operation: &'static str, answer: &Result<T, Queue
 async fn notify(context: &Context, notice: &Notice) -> anyhow::Result<bool> {
     let state = context.cluster.load();
     let now = context.clock.now();
-    let mut news = false;
+    let mut losses = Vec::new();
     let concerned = concerned(&state, &notice.subject);
     if concerned.is_empty()
         && let Some(kind) = context.cluster.stale()
@@ -150,10 +151,16 @@ async fn notify(context: &Context, notice: &Notice) -> anyhow::Result<bool> {
             Reaction::Lose { act_at, deadline } => {
                 let cause = LossCause::Notice(notice.kind);
                 let loss = Loss { cause, message: stated, noticed: now, act_at, deadline };
-                let losses = ids.into_iter().map(|id| (id, loss.clone())).collect();
-                news |= context.report(&name, Report { losses, reason: notice.kind.reason() }).await?;
+                let of = ids.into_iter().map(|id| (id, loss.clone())).collect();
+                losses.push((name, Report { losses: of, reason: notice.kind.reason() }));
             }
         }
+    }
+    // All are told before one is waited for.
+    let reported: Vec<_> = losses.iter().map(|(name, report)| context.report(name, report.clone())).collect();
+    let mut news = false;
+    for written in join_all(reported).await {
+        news |= written?;
     }
     Ok(news)
 }

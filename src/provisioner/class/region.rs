@@ -32,39 +32,46 @@ pub async fn without_region(
     let mut changes = cluster.changes();
     loop {
         changes.borrow_and_update();
+        let mut rests = false;
         let state = cluster.load();
         if *leader.borrow_and_update() && state.snapshot.synced {
             for class in state.classes.values() {
-                if let Err(error) = of_class(&client, &events, class, message).await {
+                let wrote = of_class(&client, &events, class, message).await;
+                rests |= !matches!(wrote, Ok(false));
+                if let Err(error) = wrote {
                     debug!(error = %crate::telemetry::chain(&error), class = class.name_any(), "class without a Region");
                 }
             }
             for pool in state.pools.values() {
-                if let Err(error) = of_pool(&client, pool, message).await {
+                let wrote = of_pool(&client, pool, message).await;
+                rests |= !matches!(wrote, Ok(false));
+                if let Err(error) = wrote {
                     debug!(error = %crate::telemetry::chain(&error), pool = pool.name_any(), "pool without a Region");
                 }
             }
         }
         tokio::select! {
-            seen = changes.changed() => seen?,
+            // The watch may not show what was written, and what was refused is refused again.
+            seen = changes.changed(), if !rests => seen?,
             seen = leader.changed() => seen?,
             () = tokio::time::sleep(AGAIN) => {}
         }
     }
 }
 
+/// Whether anything was written.
 async fn of_class(
     client: &Client,
     events: &Events,
     class: &Arc<EC2NodeClass>,
     message: &'static str,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
     let mut before = class.status.clone().unwrap_or_default();
     before.observed_generation = class.metadata.generation;
     let problems = vec![problem("ValidationSucceeded", "ClusterAccess", message)];
     let status = conclude(before, problems, &Permissions::default());
     if class.status.as_ref() == Some(&status) {
-        return Ok(());
+        return Ok(false);
     }
     let classes: Api<EC2NodeClass> = Api::all(client.clone());
     let patch = json!({"status": null_absent(&status)});
@@ -73,21 +80,22 @@ async fn of_class(
     if let Some(event) = turned(class.status.as_ref(), &status) {
         events.publish(class.as_ref(), &event).await;
     }
-    Ok(())
+    Ok(true)
 }
 
-async fn of_pool(client: &Client, pool: &NodePool, message: &str) -> anyhow::Result<()> {
+/// Whether anything was written.
+async fn of_pool(client: &Client, pool: &NodePool, message: &str) -> anyhow::Result<bool> {
     let mut conditions = pool.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     let before = conditions.clone();
     let class = &pool.spec.template.spec.node_class_ref.name;
     let message = format!("EC2NodeClass {class}: {message}");
     set_condition(&mut conditions, "Ready", false, "NodeClassNotReady", &message, now_real());
     if conditions == before {
-        return Ok(());
+        return Ok(false);
     }
     let pools: Api<NodePool> = Api::all(client.clone());
     let patch = json!({"status": {"conditions": conditions}});
     let name = pool.name_any();
     step(Step::WriteStatus, pools.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))).await?;
-    Ok(())
+    Ok(true)
 }

@@ -9,6 +9,7 @@ pub(super) mod reservations;
 
 use std::sync::Arc;
 
+use futures::future::join_all;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{NodePool, NodePoolStatus, is_true, set_condition};
@@ -28,10 +29,13 @@ use crate::step::{Step, step};
 pub(super) use readiness::{only_blocked, problem, unready};
 pub(super) use reading::{allowed, blocked, class_of, devices, duration, instance_types, probes, spot_types, zones};
 
+/// Statuses that are written side by side.
+const STATUSES: usize = 16;
+
 /// Describes all pools: for the gang loop, and in their status.
 pub(super) async fn reconcile(context: &Context, state: &State) -> anyhow::Result<()> {
     let mut views = Vec::new();
-    let mut failed = None;
+    let mut problems = Vec::new();
     context.allowed.keep(|name| state.pools.contains_key(name));
     let batches = state.batches.values().map(|seen| &**seen.batch());
     let left = Ledger::beside_all(&ledger::inputs(context, state, batches));
@@ -42,13 +46,19 @@ pub(super) async fn reconcile(context: &Context, state: &State) -> anyhow::Resul
         if problem.is_none() || only_blocked(context, state, pool) {
             views.extend(view(context, state, pool, &left));
         }
-        // Who may not write one says so, and gangs are planned on the pools all the same.
-        let wrote = write_status(context, state, pool, problem).await;
-        failed = failed.or(wrote.err());
+        problems.push((pool, problem));
     }
+    // Before their statuses are written: who may not write one says so, and gangs are planned on the pools all the same.
     if **context.pools.load() != views {
         context.pools.store(Arc::new(views));
         context.requeue.notify_one();
+    }
+    // Side by side: with a webhook that hangs each takes as long as a write may.
+    let mut failed = None;
+    while !problems.is_empty() {
+        let some = problems.drain(..problems.len().min(STATUSES));
+        let writes: Vec<_> = some.map(|(pool, problem)| write_status(context, state, pool, problem)).collect();
+        failed = join_all(writes).await.into_iter().fold(failed, |failed, wrote| failed.or(wrote.err()));
     }
     failed.map_or(Ok(()), Err)
 }

@@ -73,6 +73,7 @@ pub(super) enum AntiAffinity {
 ///
 /// Of a term's namespace selector only the empty one, which selects every namespace, is understood; any other counts as
 /// selecting, since what Muster cannot tell must not be assigned.
+/// Without the digest of its topology constraints.
 #[must_use]
 pub fn neighbour(pod: &k8s::Pod) -> Neighbour {
     let empty = k8s::PodSpec::default();
@@ -94,12 +95,20 @@ pub fn neighbour(pod: &k8s::Pod) -> Neighbour {
         namespace: Arc::from(namespace),
         labels: super::shared(pod.metadata.labels.as_ref()),
         keeps_away: by_host.into_iter().filter_map(read).collect(),
+        // A whole domain is not closed for what cannot be told: whom kube-scheduler refuses there is counted, and bounded.
         keeps_off: by_domain
             .into_iter()
+            .filter(|term| term.namespace_selector.as_ref().is_none_or(selects_all))
             .filter_map(|term| Some(DomainTerm { key: Arc::from(term.topology_key.as_str()), term: read(term)? }))
             .collect(),
-        constraints: super::ordinary::constraints(pod),
+        constraints: None,
     }
+}
+
+/// Whether a selector selects everything.
+fn selects_all(selector: &k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector) -> bool {
+    selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }
 
 /// Reads the required anti-affinity of a pod with this namespace and these labels.

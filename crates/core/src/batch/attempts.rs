@@ -2,7 +2,8 @@
 
 use crate::model::batch::{Attempt, AttemptOutcome};
 use crate::model::launch::Target;
-use crate::offering::rank::{MAX_CANDIDATES, Ranked, Ranking};
+use crate::offering::exclusion::MAX_CANDIDATES;
+use crate::offering::rank::{Ranked, Ranking};
 
 /// Attempts kept for people to read, whatever they came to.
 const RECENT: usize = 20;

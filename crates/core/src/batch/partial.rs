@@ -26,7 +26,8 @@ use crate::model::launch::{CapacityType, Pool as Offering};
 use crate::model::names::{InstanceId, NodeName};
 use crate::model::node::Node;
 use crate::model::pod::Shape;
-use crate::offering::rank::{Candidate, Exclusion};
+use crate::offering::exclusion::Exclusion;
+use crate::offering::rank::Candidate;
 
 /// What follows for such a batch.
 pub(super) fn advance(case: &Case<'_>) -> Step<Turn> {

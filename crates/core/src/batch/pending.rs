@@ -8,7 +8,8 @@ use super::launch::asked;
 use super::{owner, probe};
 use crate::ec2::error::ErrorClass;
 use crate::model::batch::{BatchPhase, BatchStatus, HoldReason};
-use crate::offering::rank::{Exclusion, Ranking};
+use crate::offering::exclusion::Exclusion;
+use crate::offering::rank::Ranking;
 
 /// Picks the next candidate, or waits.
 pub(super) fn pending(case: &Case<'_>) -> Step<Turn> {

@@ -53,8 +53,19 @@ struct Refused {
 
 impl Refused {
     fn add(&mut self, batch: &Arc<str>, now: Timestamp) {
+        // While nothing is provisioned what is refused was provisioned before: however many gangs wait at once, it is one wave.
+        if self.closed_until().is_some_and(|until| now < until) {
+            return;
+        }
         self.batches.insert(Arc::clone(batch));
         self.last = Some(now);
+    }
+
+    /// Until when no node of the type is provisioned.
+    fn closed_until(&self) -> Option<Timestamp> {
+        let further = self.rounds().checked_sub(2)?;
+        let pause = AFTER_TWO.saturating_mul(1 << further.min(5)).min(LONGEST);
+        self.last?.saturating_add(pause).ok()
     }
 
     fn rounds(&self) -> u32 {
@@ -69,7 +80,9 @@ impl Refused {
 impl Rounds {
     /// Nodes of a batch refused a member of the gang.
     pub(super) fn refused(&mut self, gang: &ObjectKey, batch: &Arc<str>, (kind, shape): &Kind, now: Timestamp) {
-        self.gangs.entry(gang.clone()).or_default().add(batch, now);
+        let of_gang = self.gangs.entry(gang.clone()).or_default();
+        of_gang.batches.insert(Arc::clone(batch));
+        of_gang.last = Some(now);
         let shapes = self.types.entry(Arc::clone(kind)).or_default();
         let at = shapes.iter().position(|known| known.shape == *shape).unwrap_or_else(|| {
             shapes.push(OfShape { shape: Arc::clone(shape), refused: Refused::default() });
@@ -94,9 +107,7 @@ impl Rounds {
     /// Until when no node of the type is provisioned for such members.
     pub(super) fn closed(&self, kind: &str, shape: &Shape, now: Timestamp) -> Option<Timestamp> {
         let known = self.types.get(kind)?.iter().find(|known| *known.shape == *shape)?;
-        let further = known.refused.rounds().checked_sub(2)?;
-        let pause = AFTER_TWO.saturating_mul(1 << further.min(5)).min(LONGEST);
-        known.refused.last?.saturating_add(pause).ok().filter(|until| *until > now)
+        known.refused.closed_until().filter(|until| *until > now)
     }
 
     /// How many rounds of the gang were refused since it last ran, and when the last time.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::gang::{Gang, Membership, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::node::{Node, Usage};
-use crate::model::resources::Resources;
+use crate::model::resources::{ATTACHABLE_VOLUMES, DEVICE_CLASS, Resources};
 
 /// Pods by UID.
 pub type Pods = GenericHashMap<PodUid, Arc<Pod>, FxBuildHasher, DefaultSharedPtr>;
@@ -78,11 +78,16 @@ pub struct Places {
 }
 
 impl Places {
-    /// Whether such a pod could stand on a node with so much. Of a class that nobody has seen yet nothing is known.
+    /// Whether such a pod could stand on a node with so much. Of a class that nobody has seen yet nothing is known, and neither is
+    /// how many volumes or devices a node has whose driver has not registered.
     #[must_use]
     pub fn could_be_on(&self, allocatable: &Resources) -> bool {
         let holds = |requests: &Resources| {
-            requests.iter().all(|(resource, amount)| allocatable.get(resource.as_str()) >= amount)
+            requests.iter().all(|(resource, amount)| {
+                let (name, has) = (resource.as_str(), allocatable.get(resource.as_str()));
+                let comes_later = name.starts_with(ATTACHABLE_VOLUMES) || name.starts_with(DEVICE_CLASS);
+                has >= amount || has == 0 && comes_later
+            })
         };
         self.requests.as_ref().is_none_or(holds)
     }

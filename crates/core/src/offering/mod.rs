@@ -1,5 +1,6 @@
 //! What can be had: instance types, prices, what is unavailable, and the order in which candidates are tried.
 
+pub(crate) mod exclusion;
 pub(crate) mod ledger;
 pub(crate) mod limits;
 pub(crate) mod node;
@@ -11,6 +12,7 @@ pub(crate) mod unavailable;
 
 pub use crate::ec2::machine::{AMD_GPU, EFA, Gpu, InstanceTypeInfo, NEURON, NVIDIA_GPU, NetworkCard, UsageClass};
 pub use crate::model::launch::Pool;
+pub use exclusion::{Exclusion, MAX_CANDIDATES};
 pub use ledger::{
     Addresses, Amounts, Ceiling, CeilingLeft, CeilingScope, Claim, Hosts, Launch, Ledger, LedgerInputs, PoolLimits,
     Standing,
@@ -21,8 +23,8 @@ pub use price::{
     Change, Override, PRICES_AS_OF, PriceBook, PriceList, micro_dollars, on_demand_price, price_list_region,
 };
 pub use rank::{
-    Candidate, Excluded, Exclusion, GroupPolicy, MAX_CANDIDATES, Need, PoolOffer, PoolType, RankInput, Ranked, Ranking,
-    Rung, not_open, rank_candidates,
+    Candidate, Excluded, GroupPolicy, Need, PoolOffer, PoolType, RankInput, Ranked, Ranking, Rung, not_open,
+    rank_candidates,
 };
 pub use refusals::{Asked, QUOTA_SECONDS, Quota, Refusal, Refusals};
 pub use requirements::{Requirements, Values};

@@ -2,8 +2,8 @@
 //!
 //! Whatever the reason, such a pod would wait for ever: nothing is launched for who has a place. kube-scheduler looks at every node
 //! before it refuses a pod, so after a bounded time its word counts: for pods of that class the nodes that stand are no
-//! places for a while, and they are launched for like others. What becomes of that is counted as ever, see
-//! [`super::SchedulerRefusals`].
+//! places for a while, and they are launched for, one node of a pool at a time: it may be kube-scheduler that is at fault, and
+//! then one node is what it costs. What becomes of that is counted as ever, see [`super::SchedulerRefusals`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub struct Disputes {
 struct Watched {
     class: Arc<str>,
     since: Timestamp,
-    said: Option<(Arc<str>, Arc<str>)>,
+    stated: Option<(Arc<str>, Arc<str>)>,
     refusals: u32,
 }
 
@@ -66,6 +66,12 @@ impl Disputes {
     #[must_use]
     pub fn no_places_before(&self, class: &str, now: Timestamp) -> Option<Timestamp> {
         self.classes.get(class).filter(|lost| now < lost.until).map(|lost| lost.from)
+    }
+
+    /// Whether nothing was ever disputed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.classes.is_empty()
     }
 
     /// What calls for another round if it changes.
@@ -106,19 +112,19 @@ impl Disputes {
 
 impl Watched {
     fn new(placed: &Placed, pod: &Pod, now: Timestamp) -> Self {
-        Self { class: Arc::clone(&placed.class), since: now, said: pod.unscheduled.clone(), refusals: 0 }
+        Self { class: Arc::clone(&placed.class), since: now, stated: pod.unscheduled.clone(), refusals: 0 }
     }
 
     fn seen(mut self, pod: &Pod) -> Self {
-        if self.said != pod.unscheduled {
-            self.said.clone_from(&pod.unscheduled);
+        if self.stated != pod.unscheduled {
+            self.stated.clone_from(&pod.unscheduled);
             self.refusals += u32::from(self.refuses());
         }
         self
     }
 
     fn refuses(&self) -> bool {
-        self.said.as_ref().is_some_and(|(reason, _)| &**reason == UNSCHEDULABLE)
+        self.stated.as_ref().is_some_and(|(reason, _)| &**reason == UNSCHEDULABLE)
     }
 
     fn is_refused(&self, now: Timestamp) -> bool {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::joining::Joining;
-use super::round::{Round, Waiting};
+use super::waiting::Waiting;
 use crate::model::node::{Node, Usage};
 use crate::model::pod::{AntiAffinityTerm, Neighbour};
 use crate::model::snapshot::{AssignedCapacity, NodeEntry, Snapshot};
@@ -27,9 +27,8 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    pub(super) fn of(round: &Round<'_>, under_way: &[Joining]) -> Self {
-        let snapshot = round.snapshot;
-        let joining: Vec<_> = under_way.iter().flat_map(|one| one.nodes(&round.waiting)).collect();
+    pub(super) fn of(waiting: &[Waiting], snapshot: &Snapshot, under_way: &[Joining]) -> Self {
+        let joining: Vec<_> = under_way.iter().flat_map(|one| one.nodes(waiting)).collect();
         let coming: BTreeSet<&str> = joining.iter().filter_map(|one| one.registered.as_deref()).collect();
         // What these hold for whom is not known: they take nobody else.
         let kept: BTreeSet<&str> = under_way.iter().flat_map(|one| one.names.iter().map(String::as_str)).collect();
@@ -40,13 +39,13 @@ impl Ground {
         }
         let (mut standing, joining_from) = (Vec::new(), nodes.len());
         for one in &joining {
-            let takers = one.takers.iter().filter_map(|taker| taker_on(nodes.len(), &round.waiting[*taker]));
+            let takers = one.takers.iter().filter_map(|taker| taker_on(nodes.len(), &waiting[*taker]));
             standing.extend(takers);
             index.extend(one.registered.as_deref().map(|name| (name, nodes.len())));
             nodes.push(one.existing.clone());
         }
         // Where no pod that waits has a constraint, only those that keep others off make a difference.
-        let counted = round.waiting.iter().flat_map(|one| &one.ladder).any(|class| class.all_rules().next().is_some());
+        let counted = waiting.iter().flat_map(|one| &one.ladder).any(|class| class.all_rules().next().is_some());
         for pod in snapshot.pods.values().filter(|pod| pod.holds_capacity()) {
             let neighbour = &pod.neighbour;
             if !counted && neighbour.keeps_away.is_empty() && neighbour.keeps_off.is_empty() {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Waiting;
 use super::class::{Parts, digest_of, is_readable, parts};
+use super::waiting::Waiting;
 use crate::fit;
 use crate::model::batch::{Batch, BatchMember, BatchPhase, MemberState, Owner};
 use crate::model::gang::Pod;

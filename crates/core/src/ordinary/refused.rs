@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::class::is_readable;
 use crate::model::moment::moment;
 
 /// Purchases in a row that nobody came to, until the pool waits.
@@ -206,7 +207,8 @@ impl SchedulerRefusals {
         let before: usize = self.pools.values().map(|pool| pool.classes.len()).sum();
         self.pools.retain(|name, pool| {
             let recent = |last: Timestamp| now.duration_since(last) < FORGOTTEN;
-            pool.classes.retain(|_, row| row.last().is_some_and(recent));
+            // No pod is of a class that another version wrote down: nothing ever ends what is kept of it.
+            pool.classes.retain(|class, row| is_readable(class) && row.last().is_some_and(recent));
             generations.get(name) == Some(&pool.generations) && !pool.classes.is_empty()
         });
         before != self.pools.values().map(|pool| pool.classes.len()).sum::<usize>()
@@ -242,7 +244,7 @@ mod tests {
     }
 
     fn names() -> Names {
-        Names { pool: "general".into(), class: "2-a".into(), small: "small".into(), large: "large".into() }
+        Names { pool: "general".into(), class: "3-a".into(), small: "small".into(), large: "large".into() }
     }
 
     impl Names {
@@ -261,16 +263,16 @@ mod tests {
             // Launched at the moment at which it may be, and seen to be in vain three minutes later.
             assert!(refusals.refuse(&names.of(&names.small), at(now), at(now + 3)));
             now += 3;
-            let until = refusals.waits_until("general", "2-a", at(now)).unwrap_or(at(now));
+            let until = refusals.waits_until("general", "3-a", at(now)).unwrap_or(at(now));
             pauses.push(until.duration_since(at(now)).as_mins());
-            assert_eq!(refusals.waits_until("general", "2-a", until), None);
+            assert_eq!(refusals.waits_until("general", "3-a", until), None);
             now += pauses.last().unwrap();
         }
         assert_eq!(pauses, [0, 5, 10, 20, 40, 60, 60, 60]);
-        let last = refusals.last("general", "2-a").unwrap();
+        let last = refusals.last("general", "3-a").unwrap();
         assert_eq!((refusals.waiting(last), refusals.waiting(after(last, LONGEST))), (1, 0));
-        assert_eq!(refusals.waits_until("general", "2-b", at(4)), None, "another class is not concerned");
-        assert_eq!(refusals.waits_until("other", "2-a", at(4)), None, "nor another pool");
+        assert_eq!(refusals.waits_until("general", "3-b", at(4)), None, "another class is not concerned");
+        assert_eq!(refusals.waits_until("other", "3-a", at(4)), None, "nor another pool");
     }
 
     #[test]
@@ -283,8 +285,8 @@ mod tests {
             "launched before the first was seen to be in vain"
         );
         assert!(refusals.refuse(&names.of(&names.large), at(1), at(4)));
-        assert_eq!(refusals.in_a_row("general", "2-a"), 1);
-        let avoided = |now| refusals.avoided("general", "2-a", now).map(|name| &**name).collect::<Vec<_>>();
+        assert_eq!(refusals.in_a_row("general", "3-a"), 1);
+        let avoided = |now| refusals.avoided("general", "3-a", now).map(|name| &**name).collect::<Vec<_>>();
         assert_eq!(avoided(at(5)), ["large", "small"]);
         assert_eq!(avoided(at(8)), ["large"], "five minutes after its own refusal");
     }
@@ -295,10 +297,10 @@ mod tests {
         let mut refusals = SchedulerRefusals::default();
         refusals.refuse(&names.of(&names.small), at(0), at(3));
         refusals.refuse(&names.of(&names.large), at(4), at(7));
-        assert!(refusals.waits_until("general", "2-a", at(8)).is_some());
+        assert!(refusals.waits_until("general", "3-a", at(8)).is_some());
         assert!(refusals.came(&names.of(&names.large)));
-        assert_eq!((refusals.in_a_row("general", "2-a"), refusals.waits_until("general", "2-a", at(8))), (0, None));
-        assert_eq!(refusals.avoided("general", "2-a", at(7)).count(), 1);
+        assert_eq!((refusals.in_a_row("general", "3-a"), refusals.waits_until("general", "3-a", at(8))), (0, None));
+        assert_eq!(refusals.avoided("general", "3-a", at(7)).count(), 1);
         assert!(refusals.came(&names.of(&names.small)) && refusals.is_empty());
         assert!(!refusals.came(&names.of(&names.small)));
     }
@@ -322,7 +324,7 @@ mod tests {
         let mut refusals = refused();
         let changed = Purchase { generations: (2, 1), ..names.of(&names.large) };
         refusals.refuse(&changed, at(4), at(7));
-        assert_eq!(refusals.in_a_row("general", "2-a"), 1, "the first was of another pool");
+        assert_eq!(refusals.in_a_row("general", "3-a"), 1, "the first was of another pool");
     }
 
     #[test]
@@ -335,7 +337,7 @@ mod tests {
         let one = "2 launches in a row for one kind of pods were not used: kube-scheduler did not place them there (large, small); \
                    another node is tried after 2023-11-14T22:25:20Z";
         assert_eq!(refusals.of("general").unwrap().waits().as_deref(), Some(one));
-        let class: Arc<str> = "2-b".into();
+        let class: Arc<str> = "3-b".into();
         let other = Purchase { class: &class, ..names.of(&names.small) };
         refusals.refuse(&other, at(0), at(1));
         refusals.refuse(&other, at(2), at(3));
@@ -352,10 +354,10 @@ mod tests {
         let names = names();
         let mut refusals = SchedulerRefusals::default();
         for number in 0..150 {
-            let class: Arc<str> = format!("2-{number:03}").into();
+            let class: Arc<str> = format!("3-{number:03}").into();
             refusals.refuse(&Purchase { class: &class, ..names.of(&names.small) }, at(number), at(number + 1));
         }
         let classes = &refusals.of("general").unwrap().classes;
-        assert_eq!((classes.len(), classes.contains_key("2-049"), classes.contains_key("2-050")), (100, false, true));
+        assert_eq!((classes.len(), classes.contains_key("3-049"), classes.contains_key("3-050")), (100, false, true));
     }
 }

@@ -11,6 +11,7 @@ use super::fruitless::{self, Fruitless};
 use super::ground::Ground;
 use super::joining::{Joining, Now, Offered, joining};
 use super::refused::{SchedulerRefusals, tried_after, unused};
+use super::waiting::Waiting;
 use crate::fit;
 use crate::model::batch::{Batch, Filling};
 use crate::model::digest::Fields;
@@ -28,15 +29,6 @@ const BATCH: u32 = 100;
 const SPARES: usize = 2;
 /// Stated of pods that only machines with accelerators might hold.
 const FOR_WHO_ASKS: &str = "types with accelerators are launched only for pods that ask for one";
-
-/// A pod that waits for a node.
-#[derive(Clone, Debug)]
-pub struct Waiting {
-    /// The pod.
-    pub pod: Arc<Pod>,
-    /// Its class with every preference kept first, then with one less at a time; the last has only what is required.
-    pub ladder: Vec<Class>,
-}
 
 /// Everything a round looks at.
 #[derive(Clone, Debug)]
@@ -207,7 +199,7 @@ pub fn plan(round: &Round<'_>) -> Outcome {
         return outcome;
     }
     let barred = barred(round, &classes, &rest, &under_way);
-    let Ground { nodes, standing, joining_from } = Ground::of(round, &under_way);
+    let Ground { nodes, standing, joining_from } = Ground::of(&round.waiting, round.snapshot, &under_way);
     // Where somebody asks for accelerators the others may stand beside; a machine for them alone is refused below.
     let asked = rest.iter().any(|index| is_accelerated(&round.waiting[*index].pod, round.accelerators));
     let has = |offer: &Offer| round.accelerators.iter().any(|name| offer.node.allocatable.get(name) > 0);
@@ -246,6 +238,7 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     for (index, place) in rest.iter().zip(&plan.places) {
         if let (Place::Existing(node), Some(class)) = (place, &classes[*index])
             && *node < joining_from
+            && round.waiting[*index].ladder.last().is_none_or(|class| !class.existing_only)
         {
             let (pod, node) = (round.waiting[*index].pod.uid.clone(), problem.nodes[*node].node.name.clone());
             outcome.standing.push(Placed { pod, class: class.as_str().into(), node });
@@ -271,7 +264,7 @@ fn barred<'a>(
     under_way: &[Joining],
 ) -> BTreeMap<&'a str, BTreeSet<Bar>> {
     let mut barred: BTreeMap<&str, BTreeSet<Bar>> = BTreeMap::new();
-    if round.refusals.is_empty() && round.fruitless.is_empty() {
+    if round.refusals.is_empty() && round.fruitless.is_empty() && round.disputes.is_empty() {
         return barred;
     }
     for index in rest {
@@ -290,11 +283,11 @@ fn barred<'a>(
                 off.insert((number, None));
                 continue;
             }
-            if round.refusals.in_a_row(&pool.name, class) == 0 && round.refusals.last(&pool.name, class).is_none() {
+            let on_trial = is_on_trial(round, &pool.name, class);
+            if !on_trial && round.refusals.last(&pool.name, class).is_none() {
                 continue;
             }
-            let tries = under_way.iter().any(|one| *one.pool == *pool.name && one.planned.contains(class))
-                && round.refusals.in_a_row(&pool.name, class) > 0;
+            let tries = on_trial && under_way.iter().any(|one| *one.pool == *pool.name && one.planned.contains(class));
             if tries || round.refusals.waits_until(&pool.name, class, round.now).is_some() {
                 off.insert((number, None));
                 continue;
@@ -557,7 +550,13 @@ pub fn is_accelerated(pod: &Pod, accelerators: &[Arc<str>]) -> bool {
     pod.shape.as_ref().is_ok_and(|shape| accelerators.iter().any(|name| shape.requests.get(name) > 0))
 }
 
-/// The classes on a new node, with its pool, of which only one node is launched since nobody came to what was launched last.
+/// Whether only one node at a time is launched from a pool for a class: nobody came to what was launched last, or kube-scheduler
+/// accepts none where there is capacity, which may be its own fault.
+fn is_on_trial(round: &Round<'_>, pool: &str, class: &str) -> bool {
+    round.refusals.in_a_row(pool, class) > 0 || round.disputes.no_places_before(class, round.now_real).is_some()
+}
+
+/// The classes on a new node, with its pool, of which only one node is launched.
 fn trials<'a>(
     round: &Round<'_>,
     classes: &'a [Option<String>],
@@ -567,7 +566,7 @@ fn trials<'a>(
 ) -> BTreeSet<(usize, &'a str)> {
     let pool = &problem.pools[offer.pool].name;
     let of = pods.iter().filter_map(|pod| classes[*pod].as_deref());
-    of.filter(|class| round.refusals.in_a_row(pool, class) > 0).map(|class| (offer.pool, class)).collect()
+    of.filter(|class| is_on_trial(round, pool, class)).map(|class| (offer.pool, class)).collect()
 }
 
 /// Pods that would go to a second new node of a pool that tries one node for their class, by number in the round.
@@ -579,7 +578,7 @@ fn beside_trials(
     plan: &packing::Plan,
 ) -> BTreeMap<usize, Refusal> {
     let (mut first, mut later) = (BTreeMap::new(), BTreeMap::new());
-    if round.refusals.is_empty() {
+    if round.refusals.is_empty() && round.disputes.is_empty() {
         return later;
     }
     for (index, place) in rest.iter().zip(&plan.places) {
@@ -598,7 +597,8 @@ fn beside_trials(
 }
 
 fn tried_alone(pool: &str) -> Arc<str> {
-    let stated = "one node is tried alone first, since kube-scheduler put no pod like this one on the last that was launched for it";
+    let stated =
+        "one node is tried alone first, since kube-scheduler put no pod like this one where there was capacity for it";
     format!("NodePool {pool}: {stated}").into()
 }
 

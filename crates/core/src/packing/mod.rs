@@ -5,6 +5,7 @@
 //! deterministic function of the problem; what may be spent on it is counted work, not time. `check` is a second opinion
 //! that shares nothing with the search.
 
+mod again;
 mod bits;
 mod bound;
 mod branch;
@@ -42,6 +43,10 @@ pub use refuse::{Obstacle, obstacles};
 /// Shapes: `places[pod]` and `relaxed[pod]` follow `problem.pods`. The answer is the same for the same problem.
 #[must_use]
 pub fn plan(problem: &Problem) -> Plan {
+    again::kept(problem, again::without_preferences(problem, once(problem), once))
+}
+
+fn once(problem: &Problem) -> Plan {
     let compiled = Compiled::new(problem);
     let topology = Topology::new(&compiled);
     let cheap = Draft::make(&compiled, &topology, Order::Cost);

@@ -6,11 +6,11 @@ use crate::ordinary::planned;
 
 /// A catalogue of types with 4 CPUs each: name, size, capacity type, reservation.
 fn catalogue(types: &[(&str, &str, &str, Option<&str>)]) -> String {
-    let of = |(name, size, market, reservation): &(&str, &str, &str, Option<&str>)| {
+    let of = |(name, size, capacity_type, reservation): &(&str, &str, &str, Option<&str>)| {
         json!({
             "name": name, "labels": {"kubernetes.io/arch": "amd64", "size": size},
             "capacity": {"cpu": "4", "memory": "16Gi", "pods": "110"}, "overhead": {"cpu": "100m", "memory": "100Mi"},
-            "offerings": [{"zone": "z-1", "market": market, "usdMicroPerHour": 100_000, "available": true,
+            "offerings": [{"zone": "z-1", "market": capacity_type, "usdMicroPerHour": 100_000, "available": true,
                            "reservation": reservation, "free": reservation.map(|_| 2)}]
         })
     };
@@ -102,4 +102,36 @@ fn a_node_on_its_way_from_a_pool_that_is_gone_is_counted_as_its_type_is() {
     let outcome = &document["pods"][0];
     assert_eq!((&outcome["outcome"], &outcome["node"], code), (&json!("joining"), &json!("b/0"), 0), "{document:#}");
     assert_eq!(document["nodes"], json!([]));
+}
+
+#[test]
+fn who_would_rather_be_elsewhere_leaves_a_running_node_to_whom_no_new_node_holds() {
+    let unmet = ", affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 50, preference: \
+                 {matchExpressions: [{key: disk, operator: In, values: [ssd]}]}}]}}";
+    let node = "---\napiVersion: v1\nkind: Node\nmetadata: {name: n0, labels: {kubernetes.io/hostname: n0}}\nstatus: {allocatable: \
+                {cpu: 3900m, memory: 16Gi, pods: \"110\"}, conditions: [{type: Ready, status: \"True\"}]}\n";
+    let small: Value = serde_json::from_str(&catalogue(&[("s", "small", "on-demand", None)])).unwrap();
+    let small = small.to_string().replace("\"cpu\":\"4\"", "\"cpu\":\"2\"");
+    let big = pod("b-big", "").replace("cpu: \"1\"", "cpu: \"3\"");
+    let dump = pool("p", "") + node + &pod("a-small", unmet) + &big;
+    let (document, code) = planned(&dump, &small);
+    let outcome = |at: usize| (&document["pods"][at]["outcome"], &document["pods"][at]["node"]);
+    assert_eq!(
+        (outcome(0), outcome(1), code),
+        ((&json!("buy"), &json!("new/0")), (&json!("placed"), &json!("n0")), 0),
+        "{document:#}"
+    );
+}
+
+#[test]
+fn a_preference_that_holds_where_the_pod_stands_was_not_dropped() {
+    let near = ", affinity: {podAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 21, podAffinityTerm: \
+                {topologyKey: topology.kubernetes.io/zone, labelSelector: {matchLabels: {app: cache}}}}]}}";
+    let arch = ", affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 33, preference: \
+                {matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [amd64]}]}}]}}";
+    let catalogue = catalogue(&[("m", "large", "on-demand", None)]);
+    let (document, code) = planned(&(pool("p", "") + &pod("a", near) + &pod("b", arch)), &catalogue);
+    let relaxed = |at: usize| document["pods"][at]["relaxed"].as_array().unwrap().len();
+    assert_eq!((relaxed(0), relaxed(1), code), (1, 0, 0), "{document:#}");
+    assert_eq!(cost(&document), &json!(100_000));
 }

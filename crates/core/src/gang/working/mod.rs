@@ -270,11 +270,11 @@ impl Working<'_> {
         pass: &mut Pass,
     ) -> Option<GangEvent> {
         if gang.phase == Some(Phase::Waiting) {
-            // Given up already; reported again after the pause, in case it was lost. Nothing is provisioned beside it.
-            match self.round_pause(gang).filter(|until| *until > self.world.now) {
-                Some(until) => self.requeue(pass, Some(until), SignedDuration::ZERO),
-                None => pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name), why: None }),
+            // Given up already, and still there: the deletion may have failed. Nothing is provisioned beside it.
+            if let Some(until) = self.round_pause(gang).filter(|until| *until > self.world.now) {
+                self.requeue(pass, Some(until), SignedDuration::ZERO);
             }
+            pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name), why: None });
             return waiting::does_not_fit(gang, next, &Why::refused(refusal));
         }
         let grace = self.world.settings.ready_grace;

@@ -155,7 +155,7 @@ fn a_type_whose_kubelets_refuse_a_gang_is_provisioned_less_and_less_often_and_as
         }
         stated.insert((sim.phase("train").as_str(), sim.message("train").contains("refused such members")));
     }
-    assert!((6..=9).contains(&rounds.len()), "{rounds:?} {:?}", sim.provisioned);
+    assert!((6..=9).contains(&rounds.len()), "{rounds:?} {:#?}", sim.memory);
     assert!(stated.contains(&("Waiting", true)), "it is stated: {stated:?}");
     sim.kubelets = true;
     while sim.phase("train") != Phase::Bound {
@@ -199,8 +199,11 @@ fn of_a_type_two_refused_rounds_count_whoever_they_were_for_each_once_and_for_su
     assert_eq!(refused("a", 1, 0), None);
     assert_eq!(refused("a", 1, 10), None, "another member of the same round");
     assert_eq!(refused("b", 1, 20), Some(5));
-    let pauses: Vec<Option<i64>> = (2..7).map(|round| refused("b", round, 1000 * i64::from(round))).collect();
+    for gang in ["c", "d", "e", "f"] {
+        assert_eq!(refused(gang, 1, 20), Some(5), "they stood on such nodes at the same time");
+    }
+    let pauses: Vec<Option<i64>> = (2..7).map(|round| refused("b", round, 4000 * i64::from(round))).collect();
     assert_eq!(pauses, [Some(10), Some(20), Some(40), Some(60), Some(60)]);
-    memory.prune(world::at(100_000), &world::snapshot(&[], &[], &[], &[]));
+    memory.prune(world::at(200_000), &world::snapshot(&[], &[], &[], &[]));
     assert_eq!(memory, Memory::default(), "a day later nothing is held against it");
 }

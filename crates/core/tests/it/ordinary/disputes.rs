@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use muster_core::model::batch::BatchPhase;
 use muster_core::model::gang::Pod;
 use muster_core::model::names::NodeName;
 use muster_core::ordinary::Outcome;
@@ -82,4 +83,23 @@ fn a_pod_that_was_not_looked_at_yet_or_whose_like_are_being_bound_is_not_dispute
     setup.pods[1] = bound;
     assert_eq!(round(&mut setup, 6 * MINUTE).1, 0, "one of them came");
     assert_eq!(round(&mut setup, 12 * MINUTE).1, 1);
+}
+
+#[test]
+fn for_pods_that_are_disputed_one_node_at_a_time_is_launched() {
+    let mut setup = setup();
+    setup.pods = pods("web", 8, 3_000);
+    setup.nodes = (0..8).map(|number| node(&format!("there-{number}"), 0)).collect();
+    for node in &mut setup.nodes {
+        node.created = Some(at(-1_000));
+    }
+    for pod in &mut setup.pods {
+        pod.unscheduled = Some((Arc::from("Unschedulable"), Arc::from("0/8 nodes are available")));
+    }
+    assert_eq!((round(&mut setup, 0).0.placed, round(&mut setup, 6 * MINUTE).1), (8, 8));
+    let (outcome, _) = round(&mut setup, 6 * MINUTE + 1);
+    assert_eq!((shown(&outcome), outcome.refused.len()), (vec![("small", 1, 1)], 7), "kube-scheduler may be at fault");
+    setup.launch(&outcome.launches, BatchPhase::Launched);
+    let (outcome, _) = round(&mut setup, 6 * MINUTE + 2);
+    assert_eq!((shown(&outcome), outcome.joining), (vec![], 1), "until it is known what becomes of the first");
 }
