@@ -1,6 +1,7 @@
 //! Preferences that stood in the way: pods that find a place only without them, and preferences that were dropped for nothing.
 
 use super::check;
+use super::compile::accepts;
 use super::problem::{Place, Plan, Problem};
 
 /// Most pods of a problem that is planned once more without preferences.
@@ -44,10 +45,23 @@ pub(super) fn kept(problem: &Problem, mut plan: Plan) -> Plan {
         let before = plan.relaxed[pod];
         let holds = |plan: &mut Plan, level: usize| {
             plan.relaxed[pod] = level;
-            check::check(problem, plan).is_empty()
+            stands(problem, plan, pod, (level, before)) && check::check(problem, plan).is_empty()
         };
         let least = (0..before).find(|level| holds(&mut plan, *level)).unwrap_or(before);
         plan.relaxed[pod] = least;
     }
     plan
+}
+
+/// Whether the node of a pod, and each of its alternatives, is one that the pod would rather have at the lower level. What it would
+/// rather have beside it is not tried again.
+fn stands(problem: &Problem, plan: &Plan, pod: usize, (lower, higher): (usize, usize)) -> bool {
+    let kind = &problem.kinds[problem.pods[pod]];
+    let class = |level: usize| kind.get(level).and_then(|class| problem.classes.get(*class));
+    let (Some(lower), Some(higher), Place::New(node)) = (class(lower), class(higher), plan.places[pod]) else {
+        return false;
+    };
+    let node = &plan.nodes[node];
+    let mut offers = std::iter::once(&node.offer).chain(&node.alternatives).map(|offer| &problem.offers[*offer]);
+    lower.preferred == higher.preferred && offers.all(|offer| accepts(lower, &offer.node))
 }
