@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::round::{Cause, Refusal};
 use crate::model::names::PodUid;
 
-/// Between two events of one cause to pods of one maker, or to one pod that nobody made.
+/// Between two events that differ in nothing but amounts to pods of one maker, or to one pod that nobody made.
 const EVERY: SignedDuration = SignedDuration::from_secs(60);
 /// Events of one round.
 const MOST: usize = 20;
@@ -17,10 +17,19 @@ const MOST: usize = 20;
 /// What pods for which there is nothing have been notified of.
 #[derive(Debug, Default)]
 pub struct Announced {
-    /// When there was last an event, by who made the pod and cause.
-    last: BTreeMap<(Arc<str>, Cause), Timestamp>,
+    /// When there was last such an event.
+    last: BTreeMap<Like, Timestamp>,
     /// The last text of each pod that still waits.
     texts: BTreeMap<PodUid, Arc<str>>,
+}
+
+/// Events that are alike.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Like {
+    maker: Arc<str>,
+    cause: Cause,
+    /// The text without its amounts.
+    text: String,
 }
 
 impl Announced {
@@ -37,8 +46,11 @@ impl Announced {
         for one in refused {
             let text = before.remove(&one.pod);
             if text.as_ref() != Some(&one.why) && chosen.len() < MOST {
-                let key = (maker(&one.pod).unwrap_or_else(|| one.pod.as_str().into()), one.cause);
-                if let std::collections::btree_map::Entry::Vacant(free) = self.last.entry(key) {
+                let maker = maker(&one.pod).unwrap_or_else(|| one.pod.as_str().into());
+                let text = one.why.chars().filter(|one| !one.is_ascii_digit()).collect();
+                if let std::collections::btree_map::Entry::Vacant(free) =
+                    self.last.entry(Like { maker, cause: one.cause, text })
+                {
                     free.insert(now);
                     self.texts.insert(one.pod.clone(), Arc::clone(&one.why));
                     chosen.push(one);
@@ -92,6 +104,20 @@ mod tests {
         assert!(announced.choose(&[], |_| None, at(102)).is_empty());
         assert!(announced.choose(&other, |_| None, at(103)).is_empty(), "a moment ago");
         assert_eq!(announced.choose(&other, |_| None, at(200)).len(), 1);
+    }
+
+    #[test]
+    fn another_text_is_news_at_once() {
+        let mut announced = Announced::default();
+        let of = |why: &str| Refusal { cause: Cause::SchedulerRefused, ..refusal(1, why) };
+        let texts = [
+            "1 launch was not used",
+            "one node is tried alone",
+            "2 launches were not used",
+            "3 launches were not used",
+        ];
+        let counts = texts.map(|why| announced.choose(&[of(why)], of_one, at(0)).len());
+        assert_eq!(counts, [1, 1, 1, 0]);
     }
 
     #[test]
