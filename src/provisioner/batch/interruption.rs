@@ -156,7 +156,7 @@ async fn notify(context: &Context, notice: &Notice) -> anyhow::Result<bool> {
             }
         }
     }
-    // All are told before one is waited for.
+    // All are reported before one is waited for.
     let reported: Vec<_> = losses.iter().map(|(name, report)| context.report(name, report.clone())).collect();
     let mut news = false;
     for written in join_all(reported).await {

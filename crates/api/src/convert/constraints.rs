@@ -95,7 +95,7 @@ pub fn neighbour(pod: &k8s::Pod) -> Neighbour {
         namespace: Arc::from(namespace),
         labels: super::shared(pod.metadata.labels.as_ref()),
         keeps_away: by_host.into_iter().filter_map(read).collect(),
-        // A whole domain is not closed for what cannot be told: whom kube-scheduler refuses there is counted, and bounded.
+        // A whole domain is not closed for what nobody knows: whom kube-scheduler refuses there is counted, and bounded.
         keeps_off: by_domain
             .into_iter()
             .filter(|term| term.namespace_selector.as_ref().is_none_or(selects_all))
