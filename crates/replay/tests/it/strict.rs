@@ -1,4 +1,4 @@
-//! What an examiner from outside found: preferences that cost a node of their own, and minValues that nothing reaches.
+//! Preferences that must cost nobody a node or a place, minValues that nothing reaches, limits on nothing, and nodes of pools that are gone.
 
 use serde_json::{Value, json};
 
