@@ -14,7 +14,7 @@ use http::{Request, Response};
 use http_body::{Frame, SizeHint};
 use kube::client::Body;
 use muster_api::conventions::Kind;
-use muster_api::keys;
+use muster_replay::kinds;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
@@ -125,15 +125,9 @@ impl Contacts {
     }
 }
 
-/// The group of a kind that is always watched.
+/// The group of a kind that is always watched: those are kinds that plans are made from.
 fn group_of(plural: &str) -> &'static str {
-    match plural {
-        "daemonsets" => "apps",
-        "storageclasses" | "csinodes" => "storage.k8s.io",
-        "gangs" | "nodebatches" | "nodepools" | "ec2nodeclasses" => keys::GROUP,
-        "provisioningrequests" => "autoscaling.x-k8s.io",
-        _ => "",
-    }
+    kinds::KINDS.iter().find(|kind| kind.plural == plural).map_or("", |kind| kind.group)
 }
 
 /// Notes contact on every answer that passes.
@@ -224,7 +218,9 @@ mod tests {
     fn a_kind_is_stale_when_nothing_was_heard_of_it_for_too_long() {
         let mut contacts = Contacts::new(&["pods", "nodes"], &[Kind::JobSet, Kind::Job], Duration::from_secs(150));
         assert_eq!(contacts.stale(), None);
-        let Some(earlier) = Instant::now().checked_sub(Duration::from_secs(200)) else { return };
+        let Some(earlier) = Instant::now().checked_sub(Duration::from_secs(200)) else {
+            panic!("the machine has just started")
+        };
         contacts.started = earlier;
         assert_eq!(contacts.stale(), Some("pods"));
         contacts.heard(0);

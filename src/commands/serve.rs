@@ -374,10 +374,9 @@ async fn provisioner(
             let batches: Api<NodeBatch> = Api::all(client.clone());
             let known = batches.list(&ListParams::default().limit(1)).await.context("list NodeBatches")?;
             if let Some(batch) = known.items.first() {
-                anyhow::bail!(
-                    "{NO_REGION}; NodeBatch {} exists, and its nodes have to be looked after",
-                    batch.name_any()
-                );
+                let name = batch.name_any();
+                let why = format!("{NO_REGION}; NodeBatch {name} exists, and its nodes have to be looked after");
+                return Err(Unusable(why).into());
             }
             // The nodes that are there are scheduled on all the same.
             error!(why = NO_REGION, "nothing is provisioned");

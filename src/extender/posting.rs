@@ -318,8 +318,7 @@ mod tests {
         })
     }
 
-    #[tokio::test]
-    async fn a_member_answered_as_bound_that_the_api_server_shows_unbound_is_counted() {
+    fn with_the_pod() -> (Store, Cluster) {
         let options = StoreOptions {
             scheduler_names: vec!["muster".to_owned()],
             accelerators: Vec::new(),
@@ -327,6 +326,12 @@ mod tests {
         };
         let (mut store, cluster) = Store::new(options, &[], &[]);
         store.apply_pod(serde_json::from_value(pod()).unwrap());
+        (store, cluster)
+    }
+
+    #[tokio::test]
+    async fn a_member_answered_as_bound_that_the_api_server_shows_unbound_is_counted() {
+        let (mut store, cluster) = with_the_pod();
         store.publish();
         let metrics = Metrics::default();
         let posting = Posting::new(forgetful(), cluster, metrics.gangs.clone());
@@ -336,7 +341,9 @@ mod tests {
         posting.ended(&PodUid::from("lost"), &args, &Ok(()), true);
         posting.look_for_lost_bindings().await;
         assert_eq!(metrics.gangs.lost_bindings.get(), 0, "the watch may lag");
-        let Some(earlier) = Instant::now().checked_sub(BOUND_WITHIN + Duration::from_secs(1)) else { return };
+        let Some(earlier) = Instant::now().checked_sub(BOUND_WITHIN + Duration::from_secs(1)) else {
+            panic!("the machine has just started")
+        };
         posting.posted().outcomes.values_mut().for_each(|outcome| outcome.since = earlier);
         posting.look_for_lost_bindings().await;
         assert_eq!(metrics.gangs.lost_bindings.get(), 1);
@@ -357,13 +364,7 @@ mod tests {
                 Ok::<_, Infallible>(Response::new(Body::from(pod().to_string().into_bytes())))
             }
         });
-        let options = StoreOptions {
-            scheduler_names: vec!["muster".to_owned()],
-            accelerators: Vec::new(),
-            max_age: Duration::from_secs(3600),
-        };
-        let (mut store, cluster) = Store::new(options, &[], &[]);
-        store.apply_pod(serde_json::from_value(pod()).unwrap());
+        let (mut store, cluster) = with_the_pod();
         let node = json!({"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4", "pods": "9"}}});
         store.apply_node(&serde_json::from_value(node).unwrap());
         store.publish();
@@ -377,7 +378,9 @@ mod tests {
             binds = asked.recv() => assert_eq!(binds, Some(true)),
         }
         assert!(!posting.assumed().is_empty(), "it may be bound");
-        let Some(earlier) = Instant::now().checked_sub(BOUND_WITHIN + Duration::from_secs(1)) else { return };
+        let Some(earlier) = Instant::now().checked_sub(BOUND_WITHIN + Duration::from_secs(1)) else {
+            panic!("the machine has just started")
+        };
         posting.posted().outcomes.values_mut().for_each(|outcome| outcome.since = earlier);
         posting.look_for_lost_bindings().await;
         assert!(posting.assumed().is_empty(), "the API server shows that it is not");

@@ -106,9 +106,7 @@ fn begins(began: &Weak<OnceLock<Instant>>, newest: &State, release: &Release) ->
     let Some(began) = began.upgrade() else { return false };
     // Nobody else sets it.
     let _ = began.set(Instant::now());
-    let Some(pod) = newest.snapshot.pods.get(&release.pod.uid) else { return false };
-    let gang = pod.membership.gang().and_then(|gang| newest.snapshot.gangs.get(gang));
-    pod.is_live() && pod.node.is_none() && gang.is_none_or(|gang| gang.epoch <= release.epoch)
+    release.holds(&newest.snapshot)
 }
 
 /// How long after a release the next one for the same member and node is sent. The first may just not be observed yet; a

@@ -16,9 +16,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use kube::Client;
-use muster_api::{books, keys};
+use muster_api::crd::EC2NodeClass;
+use muster_api::{books, keys, node_class};
+
 use muster_core::batch::{Report, spent_so_far};
-use muster_core::ec2::{ClusterAccess, ErrorClass, Reservation, classify};
+use muster_core::ec2::{ClusterAccess, ErrorClass, Family, Reservation, classify};
 use muster_core::model::batch::AttemptOutcome;
 use muster_core::offering::{Asked, Ceiling, Pool, PriceBook, Refusals, UnavailableMemory};
 use muster_core::topology::Levels;
@@ -49,6 +51,13 @@ pub struct Way {
     pub vpc: Option<String>,
     /// Why that way cannot be right, if it cannot: then nothing is launched.
     pub problem: Option<String>,
+}
+
+impl Way {
+    /// Why nodes of a class could not join by it, if they could not. Images of one's own may know the way to the cluster by themselves.
+    fn problem_for(&self, class: &EC2NodeClass) -> Option<&str> {
+        self.problem.as_deref().filter(|_| node_class::family(class) != Family::Custom)
+    }
 }
 
 /// The way as it is known last: it may become known after the start.
@@ -361,6 +370,7 @@ impl Context {
     fn paused(&self, pool: &str) -> Option<String> {
         self.fruitless.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(pool).cloned()
     }
+
     /// The name of the cluster, as of the configuration.
     fn cluster_name(&self) -> String {
         self.options.way.load().access.name.clone()

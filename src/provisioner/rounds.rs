@@ -15,7 +15,7 @@ use crate::progress::Beat;
 const SHORTEST: Duration = Duration::from_millis(20);
 /// Longest time between two looks while something changes.
 const LONGEST: Duration = Duration::from_secs(1);
-/// A look costs at most one part of so many of a core.
+/// A look costs at most one part of so many of a core, as long as that leaves one look in `LONGEST`.
 const SHARE: u32 = 200;
 
 /// Goes round until the term ends. What was sent by then is awaited, and nothing else is begun.

@@ -33,9 +33,7 @@ impl OnTheWay {
     /// Reads the batches of a dump.
     pub(crate) fn read(dump: &Dump, nodes: &[Node], supply: &Supply) -> Self {
         let names: BTreeSet<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-        let of_provider =
-            |node: &Node| node.provider_id.as_deref().and_then(|id| id.rsplit('/').next()).map(str::to_owned);
-        let instances: BTreeSet<String> = nodes.iter().filter_map(of_provider).collect();
+        let instances: BTreeSet<&str> = nodes.iter().filter_map(Node::instance).collect();
         let has_node = |member: &BatchMember| {
             let named = member.node.as_deref().is_some_and(|name| names.contains(name));
             named || instances.contains(member.id.as_str())

@@ -15,7 +15,7 @@ use muster_core::batch::{
 use muster_core::ec2::{CallError, ErrorClass};
 use muster_core::model::gang::{Membership, Phase};
 use muster_core::model::names::InstanceId;
-use muster_core::model::node::{Taint as KnownTaint, TaintEffect};
+use muster_core::model::node::{Taint as KnownTaint, TaintEffect, instance_of};
 use muster_core::offering::Asked;
 use serde_json::json;
 use tracing::{debug, info, warn};
@@ -194,9 +194,9 @@ async fn hold(context: &Context, name: &str, owner: Option<&str>) -> anyhow::Res
     absent(written).with_context(|| format!("hold the Node {name}, or lift the hold"))
 }
 
-/// Whether a Node is that of an instance: its provider id ends in the instance's id.
+/// Whether a Node is that of an instance.
 fn is_of(node: &NodeObject, instance: &InstanceId) -> bool {
-    let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()?.rsplit('/').next());
+    let id = node.spec.as_ref().and_then(|spec| instance_of(spec.provider_id.as_deref()?));
     id == Some(instance.as_str())
 }
 

@@ -183,14 +183,11 @@ impl Pods {
         let lost = self.disputes.look(&outcome.standing, &state.snapshot, now_real());
         for Placed { pod, node, .. } in lost.iter().take(EVENTS) {
             let Some(object) = state.unbound.get(pod) else { continue };
-            let mut message = format!(
-                "node {} has the capacity for it, and kube-scheduler does not accept it there: it is provisioned for",
-                node.as_str()
+            let message = format!(
+                "node {} has the capacity for it, and kube-scheduler does not accept it there: it is provisioned for{}",
+                node.as_str(),
+                stated(state, pod)
             );
-            if let Some((_, stated)) = state.snapshot.pods.get(pod).and_then(|pod| pod.unscheduled.as_ref()) {
-                message.push_str("; it says: ");
-                message.push_str(stated);
-            }
             let event = GangEvent { reason: Cause::SchedulerRefused.as_str(), message, warning: true };
             context.events.publish(&**object, &event).await;
         }
@@ -345,10 +342,8 @@ impl Pods {
         for Refusal { pod, cause, why } in news {
             let Some(object) = state.unbound.get(pod) else { continue };
             let mut message = why.to_string();
-            let stated = state.snapshot.pods.get(pod).and_then(|pod| pod.unscheduled.as_ref());
-            if let (Cause::SchedulerRefused, Some((_, stated))) = (cause, stated) {
-                message.push_str("; it says: ");
-                message.push_str(stated);
+            if *cause == Cause::SchedulerRefused {
+                message.push_str(&stated(state, pod));
             }
             let event = GangEvent { reason: cause.as_str(), message, warning: true };
             context.events.publish(&**object, &event).await;
@@ -433,6 +428,12 @@ fn waiting(state: &State) -> Vec<PodUid> {
         (std::cmp::Reverse(pod.priority), pod.created.is_none(), pod.created, pod.key.clone())
     });
     waiting.into_iter().map(|pod| pod.uid.clone()).collect()
+}
+
+/// What kube-scheduler says of a pod, for the end of a message; nothing if it says nothing.
+fn stated(state: &State, pod: &PodUid) -> String {
+    let stated = state.snapshot.pods.get(pod).and_then(|pod| pod.unscheduled.as_ref());
+    stated.map_or_else(String::new, |(_, stated)| format!("; it says: {stated}"))
 }
 
 /// What earlier rounds have taught. A pause that ends calls for a round too.

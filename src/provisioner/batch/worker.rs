@@ -224,16 +224,12 @@ impl Worker {
             let _ = written.send(false);
             return;
         }
-        let reports = &mut self.memory.entry(batch.clone()).or_default().reports;
+        let place = self.memory.entry(batch.clone()).or_default().report(report);
         let waiting = self.waiting.entry(batch.clone()).or_default();
-        let same = |known: &Report| known.reason == report.reason && known.losses.keys().eq(report.losses.keys());
-        match reports.iter().position(same).and_then(|at| waiting.get_mut(at)) {
-            // Brought again since it could not be written yet: nobody waits for the first answer any more.
+        match waiting.get_mut(place) {
+            // Nobody waits for the first answer any more.
             Some(known) => *known = written,
-            None => {
-                reports.push(report);
-                waiting.push(written);
-            }
+            None => waiting.push(written),
         }
         self.due.remove(&batch);
     }

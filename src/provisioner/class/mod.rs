@@ -18,7 +18,7 @@ use muster_api::node_class::{self, Problem};
 use muster_api::pool as rules;
 use muster_api::supply;
 use muster_core::ec2::{
-    Alias, BatchTags, Blame, CallError, CapacityType, Efa, ErrorClass, Family, ImageKind, LaunchParameters, LaunchWay,
+    Alias, BatchTags, Blame, CallError, CapacityType, Efa, ErrorClass, ImageKind, LaunchParameters, LaunchWay,
     Offering, Reservation, ReservationState, Variant, is_due, kubernetes_version, outlives, placement_group_name,
 };
 use muster_core::gang::GangEvent;
@@ -232,10 +232,7 @@ async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2N
     };
     let way = context.options.way.load_full();
     let mut problems = node_class::problems(class, &way.access);
-    // Images of one's own may know the way to the cluster by themselves.
-    if let Some(message) = &way.problem
-        && node_class::family(class) != Family::Custom
-    {
+    if let Some(message) = way.problem_for(class) {
         problems.insert(0, problem("ValidationSucceeded", "ClusterAccess", message));
     }
     let read = context.clock.now();

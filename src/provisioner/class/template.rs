@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use muster_api::crd::{EC2NodeClass, EC2NodeClassStatus, NodePool};
 use muster_api::{keys, new_node, node_class, pool as rules, supply};
 use muster_core::ec2::{
-    BatchTags, Bootstrap, CapacityType, Family, LaunchWay, ResourceKind, TAG_CLUSTER_UID, Tags, TemplateSpec,
+    BatchTags, Bootstrap, CapacityType, LaunchWay, ResourceKind, TAG_CLUSTER_UID, Tags, TemplateSpec,
     description as described, user_data,
 };
 use muster_core::model::batch::{Attempt, Batch, Owner};
@@ -48,9 +48,7 @@ pub(in crate::provisioner) fn template(
         )
     })?;
     // The EC2NodeClass may still be Ready from a former leader, who knew more of the cluster.
-    if let Some(why) = context.options.way.load().problem.as_ref()
-        && node_class::family(class) != Family::Custom
-    {
+    if let Some(why) = context.options.way.load().problem_for(class) {
         return Err(format!("ClusterAccess: {why}"));
     }
     let resolved = class.status.clone().unwrap_or_default();

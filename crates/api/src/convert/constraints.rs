@@ -98,17 +98,11 @@ pub fn neighbour(pod: &k8s::Pod) -> Neighbour {
         // A whole domain is not closed for what nobody knows: whom kube-scheduler refuses there is counted, and bounded.
         keeps_off: by_domain
             .into_iter()
-            .filter(|term| term.namespace_selector.as_ref().is_none_or(selects_all))
+            .filter(|term| term.namespace_selector.as_ref().is_none_or(|all| label_requirements(all).is_empty()))
             .filter_map(|term| Some(DomainTerm { key: Arc::from(term.topology_key.as_str()), term: read(term)? }))
             .collect(),
         constraints: None,
     }
-}
-
-/// Whether a selector selects everything.
-fn selects_all(selector: &k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector) -> bool {
-    selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
-        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }
 
 /// Reads the required anti-affinity of a pod with this namespace and these labels.
@@ -210,7 +204,7 @@ pub(super) fn unmodelled(spec: &k8s::PodSpec, anti_affinity: AntiAffinity) -> Ve
     found
 }
 
-fn anti_affinity_terms(spec: &k8s::PodSpec) -> impl Iterator<Item = &k8s::PodAffinityTerm> {
+pub(super) fn anti_affinity_terms(spec: &k8s::PodSpec) -> impl Iterator<Item = &k8s::PodAffinityTerm> {
     let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
     affinity
         .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref())

@@ -10,7 +10,7 @@ use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Shape};
 use muster_core::ordinary::constraints_digest;
 use muster_core::packing::{Class, PodTerm, Rule, Spread, selects};
 
-use super::constraints::Unmodelled;
+use super::constraints::{self, Unmodelled};
 use super::selectors;
 
 /// Labels of namespaces, by name. One that is absent has none but its name.
@@ -157,9 +157,7 @@ fn affinity_terms(pod: &k8s::Pod) -> impl Iterator<Item = &k8s::PodAffinityTerm>
 }
 
 fn anti_affinity_terms(pod: &k8s::Pod) -> impl Iterator<Item = &k8s::PodAffinityTerm> {
-    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.pod_anti_affinity.as_ref());
-    let terms = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
-    terms.into_iter().flatten()
+    pod.spec.iter().flat_map(constraints::anti_affinity_terms)
 }
 
 /// A digest of the topology constraints that a pod cannot do without, and of those of its labels that they look at: by it pods that

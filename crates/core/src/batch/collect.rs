@@ -246,7 +246,7 @@ impl Findings {
 }
 
 /// Surprises that are credible at once among so many: a tenth, five among few.
-fn credible(among: usize) -> usize {
+pub(super) fn credible(among: usize) -> usize {
     (among / 10).max(5)
 }
 

@@ -34,6 +34,17 @@ impl Remains {
 }
 
 impl Memory {
+    /// A loss is reported. The answer is its place among the reports that wait: one that is brought again since it could not be
+    /// written yet takes the place that it has.
+    pub fn report(&mut self, report: Report) -> usize {
+        let same = |known: &Report| known.reason == report.reason && known.losses.keys().eq(report.losses.keys());
+        if let Some(at) = self.reports.iter().position(same) {
+            return at;
+        }
+        self.reports.push(report);
+        self.reports.len() - 1
+    }
+
     /// The status of a decision is acknowledged, or it wrote none. The answer is the reports that are settled by that, the first
     /// that came. What comes back of the effects is put in afterwards.
     pub fn settle(&mut self, remains: &Remains) -> Vec<Report> {
@@ -104,6 +115,14 @@ mod tests {
         memory.reports.push(report());
         assert_eq!(memory.settle(&remains(1, Requeue::Now)).len(), 1);
         assert_eq!(memory.reports.len(), 1, "the second came after the decision");
+    }
+
+    #[test]
+    fn a_report_that_is_brought_again_takes_the_place_it_has() {
+        let mut memory = Memory::default();
+        let other = Report { losses: BTreeMap::new(), reason: "InstanceLost" };
+        assert_eq!([report(), other, report()].map(|report| memory.report(report)), [0, 1, 0]);
+        assert_eq!(memory.reports.len(), 2);
     }
 
     #[test]

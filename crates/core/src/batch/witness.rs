@@ -4,14 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::collect::credible;
 use super::decision::Memory;
 use super::parting::is_for_pods;
 use crate::model::batch::{Batch, BatchMember, MemberState};
 use crate::model::names::InstanceId;
 use crate::model::snapshot::Snapshot;
-
-/// So many such nodes are trusted, or a tenth of all, whichever is more.
-const TRUSTED: usize = 5;
 
 /// More nodes look empty, or are missing, than is credible: none of them is tainted or terminated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,17 +27,13 @@ pub struct Kept {
 impl std::fmt::Display for Kept {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { empty, missing, all, pools: _ } = self;
-        let trusted = trusted(*all);
+        let trusted = credible(*all);
         write!(
             f,
             "of {all} nodes for pods of no gang {empty} look empty and {missing} are missing, and nobody saw their pods or Nodes go: \
              more than the {trusted} that are trusted at once. They are kept; delete their NodeBatches to let go of those that are empty"
         )
     }
-}
-
-fn trusted(all: usize) -> usize {
-    TRUSTED.max(all / 10)
 }
 
 /// Takes note of which nodes for pods of no gang this process has seen in use or on their way, and of which it saw the Node. What a
@@ -75,7 +69,7 @@ pub fn witness(
         (kept.empty, kept.missing) = (kept.empty + empty, kept.missing + missing);
         kept.pools.extend(batch.status.node_pool.iter().filter(|_| empty + missing > 0).cloned());
     }
-    let held = kept.empty + kept.missing > trusted(kept.all);
+    let held = kept.empty + kept.missing > credible(kept.all);
     for batch in for_pods {
         if let Some(known) = memory.get_mut(&batch.name) {
             known.keeps_unwitnessed = held;

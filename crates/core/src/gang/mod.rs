@@ -307,6 +307,16 @@ pub struct Release {
     pub stuck: Option<Stuck>,
 }
 
+impl Release {
+    /// Whether it is still to be made: in a newer state the pod lives and has no node, and its gang has no newer plan.
+    #[must_use]
+    pub fn holds(&self, newest: &Snapshot) -> bool {
+        let Some(pod) = newest.pods.get(&self.pod.uid) else { return false };
+        let gang = pod.membership.gang().and_then(|gang| newest.gangs.get(gang));
+        pod.is_live() && pod.node.is_none() && gang.is_none_or(|gang| gang.epoch <= self.epoch)
+    }
+}
+
 /// The end of one member, which must not count against its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evict {

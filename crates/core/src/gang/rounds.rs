@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::model::names::ObjectKey;
+use crate::model::pauses::{after, doubled};
 use crate::model::pod::Shape;
 use crate::model::snapshot::Snapshot;
 
@@ -64,8 +65,7 @@ impl Refused {
     /// Until when no node of the type is provisioned.
     fn closed_until(&self) -> Option<Timestamp> {
         let further = self.rounds().checked_sub(2)?;
-        let pause = AFTER_TWO.saturating_mul(1 << further.min(5)).min(LONGEST);
-        self.last?.saturating_add(pause).ok()
+        Some(after(self.last?, doubled(AFTER_TWO, LONGEST, further)))
     }
 
     fn rounds(&self) -> u32 {

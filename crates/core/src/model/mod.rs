@@ -13,6 +13,7 @@ pub mod names;
 pub mod node;
 pub mod notice;
 pub mod pairs;
+pub(crate) mod pauses;
 pub mod pod;
 pub mod ranks;
 pub mod resources;

@@ -40,11 +40,17 @@ pub struct Node {
     pub created: Option<Timestamp>,
 }
 
+/// The instance that a provider id names: its last part.
+#[must_use]
+pub fn instance_of(provider_id: &str) -> Option<&str> {
+    provider_id.rsplit('/').next()
+}
+
 impl Node {
-    /// Its instance: the last part of the provider id.
+    /// Its instance.
     #[must_use]
     pub fn instance(&self) -> Option<&str> {
-        self.provider_id.as_deref()?.rsplit('/').next()
+        instance_of(self.provider_id.as_deref()?)
     }
 
     /// Whether it is the Node of this instance. A name alone does not say so: one made of an address comes back with it.

@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::refused::{after, pause};
+use super::refused::pause;
 use crate::model::gang::Pod;
 use crate::model::names::{NodeName, PodUid};
+use crate::model::pauses::after;
 use crate::model::snapshot::Snapshot;
 
 /// So long kube-scheduler has for a pod that has a place, where it is seen to refuse it in that time.

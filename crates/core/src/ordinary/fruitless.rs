@@ -14,6 +14,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::batch::{Batch, BatchPhase, Owner};
+use crate::model::moment::moment;
+use crate::model::pauses::{after, doubled};
 
 /// So many launches in vain follow each other at once: the next offer may well be had.
 const AT_ONCE: u32 = 2;
@@ -128,7 +130,7 @@ impl Fruitless {
         row.in_a_row = row.in_a_row.saturating_add(1);
         row.noticed = Some(now);
         row.until = row.in_a_row.checked_sub(AT_ONCE + 1).map(|doublings| {
-            let doubled = FIRST.saturating_mul(1 << doublings.min(8));
+            let doubled = doubled(FIRST, LONGEST, doublings);
             let calls = PER_CALL.saturating_mul(i32::try_from(open.calls).unwrap_or(i32::MAX));
             after(now, doubled.max(calls).min(LONGEST))
         });
@@ -213,13 +215,9 @@ impl Fruitless {
     }
 }
 
-fn after(at: Timestamp, pause: SignedDuration) -> Timestamp {
-    at.saturating_add(pause).unwrap_or(Timestamp::MAX)
-}
-
 /// When the next launch is tried, for a person.
 pub(super) fn tried_after(until: Timestamp) -> String {
-    format!("another is tried after {}", until.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    format!("another is tried after {}", moment(until))
 }
 
 fn is_followed(batch: &Batch) -> bool {

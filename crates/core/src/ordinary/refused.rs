@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::class::is_readable;
 use crate::model::moment::moment;
+use crate::model::pauses::{after, doubled};
 
 /// Purchases in a row that nobody came to, until the pool waits.
 const PURCHASES: u32 = 2;
@@ -76,11 +77,7 @@ impl Refused {
 
 /// The pause after so many doublings.
 pub(super) fn pause(doublings: u32) -> SignedDuration {
-    FIRST.saturating_mul(1 << doublings.min(8)).min(LONGEST)
-}
-
-pub(super) fn after(at: Timestamp, pause: SignedDuration) -> Timestamp {
-    at.saturating_add(pause).unwrap_or(Timestamp::MAX)
+    doubled(FIRST, LONGEST, doublings)
 }
 
 impl OfPool {

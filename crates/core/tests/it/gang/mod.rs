@@ -1,5 +1,7 @@
 //! The gang loop's decisions, carried out by a small model of everything around it.
 
+#[cfg(test)]
+mod late;
 mod life;
 #[cfg(test)]
 mod loss;
