@@ -1,5 +1,7 @@
 //! Configuration of `muster serve`: one YAML file, every key known, every value checked before anything starts.
 
+mod page;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -15,6 +17,9 @@ use thiserror::Error;
 use crate::cloud::{CallClass, Changes, Limit, LimitSettings};
 use crate::server::TlsFiles;
 use crate::telemetry::{LogConfig, LogFormat};
+use page::RawPage;
+
+pub use page::PageAt;
 
 /// What can be wrong with a configuration.
 #[derive(Debug, Error)]
@@ -105,12 +110,6 @@ impl Default for Raw {
             debug: RawDebug::default(),
         }
     }
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct RawPage {
-    listen: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -358,8 +357,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// Health and metrics.
     pub http: SocketAddr,
-    /// Where the page of the cluster is, on loopback; `None`: there is none.
-    pub page: Option<SocketAddr>,
+    /// Where the page of the cluster is; `None`: there is none.
+    pub page: Option<PageAt>,
     /// `httpTimeout` of kube-scheduler's binding stanza.
     pub http_timeout: SignedDuration,
     /// How long the barrier holds.
@@ -522,7 +521,7 @@ impl Config {
                     Ok(TlsFiles {
                         certificate: tls.cert_file,
                         key: tls.key_file,
-                        client_authority: tls.client_ca_file,
+                        client_authority: Some(tls.client_ca_file),
                         reload: duration("extender.tls.reload", &tls.reload)?.unsigned_abs(),
                     })
                 })
@@ -532,7 +531,7 @@ impl Config {
             watch_committing: duration("watch.committing", &raw.watch.committing)?,
             exclude_ttl: duration("watch.excludeTtl", &raw.watch.exclude_ttl)?,
             http: address("http.listen", &raw.http.listen)?,
-            page: raw.page.listen.as_deref().map(page).transpose()?,
+            page: page::page(raw.page)?,
             http_timeout,
             hold,
             bind_parallel: count("bind.parallel", raw.bind.parallel)?,
@@ -596,18 +595,6 @@ fn seconds(key: &str, text: &str) -> Result<u64, ConfigError> {
 
 fn address(key: &str, text: &str) -> Result<SocketAddr, ConfigError> {
     text.parse().map_err(|_| value(key, format!("\"{text}\" is not an address such as 127.0.0.1:8888")))
-}
-
-/// The page names everything that runs: it is for whoever may forward ports to this Pod.
-fn page(text: &str) -> Result<SocketAddr, ConfigError> {
-    const KEY: &str = "page.listen";
-    let address = address(KEY, text)?;
-    if address.ip().is_loopback() {
-        return Ok(address);
-    }
-    let instead = SocketAddr::from(([127, 0, 0, 1], address.port()));
-    let why = format!("{text} is not loopback: use {instead}, and kubectl port-forward to reach it");
-    Err(value(KEY, why))
 }
 
 fn count(key: &str, number: u32) -> Result<usize, ConfigError> {
@@ -703,6 +690,14 @@ mod tests {
             &["extender.tls.reload", "never"],
         );
         refused("page: {listen: '0.0.0.0:7070'}", &["page.listen", "0.0.0.0:7070", "127.0.0.1:7070", "port-forward"]);
+        refused("page: {tls: {certFile: a, keyFile: b}}", &["page.tls", "page.listen"]);
+        refused("page: {listen: '0.0.0.0:7070', tls: {certFile: a}}", &["page", "keyFile"]);
+        refused("page: {listen: '0.0.0.0:7070', tls: {certFile: a, keyFile: b, reload: x}}", &["page.tls.reload", "x"]);
+        for (authority, clients) in [("", None), (", clientCaFile: c", Some("c".into()))] {
+            let text = format!("page: {{listen: '0.0.0.0:7070', tls: {{certFile: a, keyFile: b{authority}}}}}");
+            let page = Config::parse(&text, "muster.yaml").unwrap().page.unwrap();
+            assert_eq!(page.tls.unwrap().client_authority, clients);
+        }
         refused("state: {maxAge: 0s}", &["state.maxAge", "0s"]);
         refused("watch: {excludeTtl: x}", &["watch.excludeTtl"]);
         refused("lease: {grace: 20s}", &["lease.grace"]);

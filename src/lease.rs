@@ -20,6 +20,7 @@ use tracing::{debug, info, warn};
 use crate::clock::now_real;
 use crate::config::Lease;
 use crate::progress::Beat;
+use crate::term::Term;
 
 /// The lease is looked at this often.
 const LOOK: Duration = Duration::from_secs(1);
@@ -34,7 +35,9 @@ pub struct Election {
     lease: Lease,
     identity: String,
     manager: Arc<LeaseManager>,
-    leader: watch::Sender<bool>,
+    leader: watch::Sender<Option<Term>>,
+    /// Of the next time that the lease is won.
+    next: Term,
     hold: fn(Option<Timestamp>),
     beat: Option<Beat>,
 }
@@ -48,14 +51,18 @@ impl std::fmt::Debug for Election {
 type Change = Pin<Box<dyn Future<Output = Result<bool, LeaseManagerError>> + Send>>;
 
 impl Election {
-    /// Reads the lease, or creates it. Whether this replica holds it is asked to the receiver.
+    /// Reads the lease, or creates it. The receiver has the term in which this replica holds it; `None`: it does not.
     ///
     /// Errors: the lease can be neither read nor created; the message says what is missing.
-    pub async fn new(client: Client, lease: &Lease, identity: String) -> anyhow::Result<(Self, watch::Receiver<bool>)> {
+    pub async fn new(
+        client: Client,
+        lease: &Lease,
+        identity: String,
+    ) -> anyhow::Result<(Self, watch::Receiver<Option<Term>>)> {
         let manager = manager(&client, lease, &identity)
             .await
             .with_context(|| format!("read lease {}/{}", lease.namespace, lease.name))?;
-        let (leader, receiver) = watch::channel(false);
+        let (leader, receiver) = watch::channel(None);
         Ok((
             Self {
                 client,
@@ -63,6 +70,7 @@ impl Election {
                 identity,
                 manager: Arc::new(manager),
                 leader,
+                next: Term::default(),
                 hold: |_| {},
                 beat: None,
             },
@@ -111,7 +119,7 @@ impl Election {
                 }
                 _ = look.tick() => {
                     let seen = self.read().await;
-                    let leads = *self.leader.borrow();
+                    let leads = self.leader.borrow().is_some();
                     match seen {
                         Some(Seen::Ours(until)) => {
                             valid_until = Some(until);
@@ -131,7 +139,7 @@ impl Election {
                         Some(Seen::Theirs) => valid_until = None,
                         Some(Seen::Free) | None => {}
                     }
-                    if *self.leader.borrow() && valid_until.is_none_or(|until| now_real() >= until) {
+                    if self.leader.borrow().is_some() && valid_until.is_none_or(|until| now_real() >= until) {
                         warn!("the lease could not be renewed in time");
                         self.tell(false);
                         if self.renew_manager().await {
@@ -143,8 +151,7 @@ impl Election {
         }
         // Nobody acts on it any more before somebody else may take it.
         drop(change);
-        let led = *self.leader.borrow();
-        self.leader.send_replace(false);
+        let led = self.leader.send_replace(None).is_some();
         (self.hold)(None);
         if led {
             match tokio::time::timeout(PATIENCE, self.manager.release()).await {
@@ -179,11 +186,21 @@ impl Election {
         Box::pin(async move { manager.changed().await })
     }
 
-    fn tell(&self, leads: bool) {
+    fn tell(&mut self, leads: bool) {
         if !leads {
             (self.hold)(None);
         }
-        let changed = self.leader.send_if_modified(|now| std::mem::replace(now, leads) != leads);
+        let next = self.next;
+        let changed = self.leader.send_if_modified(|now| {
+            let changes = now.is_some() != leads;
+            if changes {
+                *now = leads.then_some(next);
+            }
+            changes
+        });
+        if changed && leads {
+            self.next = next.next();
+        }
         match (changed, leads) {
             (true, true) => info!(identity = self.identity, "holds the lease: plans, releases and provisions"),
             (true, false) => warn!(identity = self.identity, "lost the lease: answers the extender only"),

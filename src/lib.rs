@@ -19,4 +19,5 @@ pub mod provisioner;
 pub mod server;
 pub mod step;
 pub mod telemetry;
+pub mod term;
 pub mod testbed;

@@ -35,15 +35,16 @@ use crate::cloud::{Cloud, Limits};
 use crate::cluster::{self, Cluster, Store, StoreOptions, WatchOptions};
 use crate::commands::live::{self, InForce};
 use crate::commands::{Unusable, reach, scheduler_version};
-use crate::config::Config;
+use crate::config::{Config, PageAt};
 use crate::extender::{Barrier, BarrierOptions, Extender, Limits as ExtenderLimits};
 use crate::gang::{Events, Executor, ExecutorOptions, GangLoop, Inputs, PoolSource, Recorder};
-use crate::http::Health;
+use crate::http::{Access, Guard, Health};
 use crate::lease::Election;
 use crate::progress::{Beat, Progress};
 use crate::provisioner::{self, Provisioner, ProvisionerOptions, WaySource};
 use crate::server::{self, Tls};
 use crate::telemetry::Metrics;
+use crate::term::Term;
 use crate::{extender, fake_kubelet, http, permissions, step, telemetry};
 
 /// Arguments of `muster serve`.
@@ -115,8 +116,8 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     });
     let recorder = config.decisions.map(Recorder::new);
     tasks.serve("http", config.http, http::router(Arc::clone(&health), recorder.clone()), None).await?;
-    if let Some(address) = config.page {
-        tasks.serve("page", address, http::page_router(Arc::new(page(&config, &client))), None).await?;
+    if let Some(at) = config.page.clone() {
+        serve_page(at, &config, &client, &mut tasks).await?;
     }
     let commits = TaskTracker::new();
     let requeue = Arc::new(Notify::new());
@@ -140,12 +141,12 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         ExtenderLimits::default(),
     ));
     let tls = match config.tls.clone() {
-        Some(files) => Some(Tls::new(files).await.context("extender.tls")?),
+        Some(files) => Some(Tls::new("extender", files).await.context("extender.tls")?),
         None => None,
     };
     tasks.serve("extender", config.extender, extender::router(extender), tls.as_ref()).await?;
     if let Some(tls) = tls {
-        tasks.spawn("tls", tls.follow(metrics.extender.clone(), cancel.clone()));
+        tasks.spawn("tls", tls.follow(Some(metrics.extender.clone()), cancel.clone()));
     }
     tasks.spawn(
         "watches",
@@ -224,11 +225,29 @@ pub(crate) async fn stopped() {
     }
 }
 
+async fn serve_page(at: PageAt, config: &Config, client: &Client, tasks: &mut Tasks) -> anyhow::Result<()> {
+    let access = match &at.tls {
+        None => Access::Loopback,
+        Some(files) if files.client_authority.is_some() => Access::Certificate,
+        Some(_) => Access::Token(Guard::new(client.clone())),
+    };
+    let tls = match at.tls {
+        Some(files) => Some(Tls::new("page", files).await.context("page.tls")?),
+        None => None,
+    };
+    let router = http::page_router(Arc::new(page(access, config, client)));
+    tasks.serve("page", at.address, router, tls.as_ref()).await?;
+    if let Some(tls) = tls {
+        tasks.spawn("page-tls", tls.follow(None, tasks.cancel.clone()));
+    }
+    Ok(())
+}
+
 /// The page of this cluster, read as `muster ui` reads it, with this process's own permissions.
-fn page(config: &Config, client: &kube::Client) -> http::Page {
+fn page(access: Access, config: &Config, client: &kube::Client) -> http::Page {
     let client = client.clone();
     let in_force = InForce { levels: Some(config.levels.clone()), scheduler_names: config.scheduler_names.clone() };
-    http::Page::new(move || {
+    http::Page::new(access, move || {
         let (client, in_force) = (client.clone(), in_force.clone());
         async move {
             let (text, _) = live::read(&client, in_force, Vec::new(), &Bar::none()).await?;
@@ -288,7 +307,7 @@ async fn elect(
     identity: Option<&str>,
     beat: Beat,
     tasks: &mut Tasks,
-) -> anyhow::Result<watch::Receiver<bool>> {
+) -> anyhow::Result<watch::Receiver<Option<Term>>> {
     let identity = identity.map_or_else(
         || format!("{}-{}", std::env::var("HOSTNAME").unwrap_or_else(|_| "muster".to_owned()), std::process::id()),
         str::to_owned,
@@ -307,7 +326,7 @@ fn gang_loop(
     metrics: &Metrics,
     pools: &PoolSource,
     requeue: &Arc<Notify>,
-    leader: &watch::Receiver<bool>,
+    leader: &watch::Receiver<Option<Term>>,
     beat: Beat,
     recorder: Option<&Recorder>,
     tasks: &mut Tasks,
@@ -357,7 +376,7 @@ async fn provisioner(
     metrics: &Metrics,
     pools: &PoolSource,
     requeue: &Arc<Notify>,
-    leader: &watch::Receiver<bool>,
+    leader: &watch::Receiver<Option<Term>>,
     progress: &Arc<Progress>,
     recorder: Option<&Recorder>,
     tasks: &mut Tasks,

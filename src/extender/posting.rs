@@ -45,7 +45,7 @@ struct Posted {
     assumed: Assumed,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Outcome {
     args: ExtenderBindingArgs,
     since: Instant,
@@ -158,6 +158,10 @@ impl Posting {
         if let Some(pod) = state.snapshot.pods.get(uid).filter(|pod| pod.membership == Membership::Single) {
             posted.assumed.add(pod, &args.node);
         }
+        // What an earlier call left open is looked for once this one has ended.
+        if let Some(outcome) = posted.outcomes.get_mut(uid) {
+            outcome.since = Instant::now();
+        }
         Ok(place)
     }
 
@@ -167,6 +171,12 @@ impl Posting {
             // It may stand, answered or not: its capacity counts until the watch or the API server says what is true.
             let outcome = Outcome { args: args.clone(), since: Instant::now(), answered: result.is_ok() };
             posted.outcomes.insert(uid.clone(), outcome);
+        } else if let Some(node) = posted.outcomes.get(uid).map(|open| open.args.node.clone()) {
+            // What an earlier call left open may stand still.
+            let state = self.cluster.load();
+            if let Some(pod) = state.snapshot.pods.get(uid).filter(|pod| pod.membership == Membership::Single) {
+                posted.assumed.add(pod, &node);
+            }
         } else {
             posted.assumed.remove(uid);
         }
@@ -186,12 +196,12 @@ impl Posting {
     /// A success without a binding would hold capacity in kube-scheduler for ever: it is looked for, and must not exist.
     pub(super) async fn look_for_lost_bindings(&self) {
         self.settle();
-        let due: Vec<(PodUid, ExtenderBindingArgs, bool)> = {
+        let due: Vec<(PodUid, Outcome)> = {
             let posted = self.posted();
             let due = posted.outcomes.iter().filter(|(_, outcome)| outcome.since.elapsed() > BOUND_WITHIN);
-            due.map(|(uid, outcome)| (uid.clone(), outcome.args.clone(), outcome.answered)).collect()
+            due.map(|(uid, outcome)| (uid.clone(), outcome.clone())).collect()
         };
-        for (uid, args, answered) in due {
+        for (uid, Outcome { args, since, answered }) in due {
             let pods: Api<Pod> = Api::namespaced(self.client.clone(), &args.pod_namespace);
             // The watch may lag: the API server decides.
             let Ok(Ok(pod)) = timeout(ATTEMPT, pods.get_opt(&args.pod_name)).await else { continue };
@@ -200,6 +210,10 @@ impl Posting {
                     && pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none())
             });
             let mut posted = self.posted();
+            if posted.outcomes.get(&uid).is_none_or(|now| now.since != since) {
+                // A newer call is under way or has ended meanwhile: what was read says nothing of it.
+                continue;
+            }
             posted.outcomes.remove(&uid);
             if unbound {
                 posted.assumed.remove(&uid);
@@ -318,6 +332,11 @@ mod tests {
         })
     }
 
+    fn args() -> ExtenderBindingArgs {
+        serde_json::from_value(json!({"PodName": "lost", "PodNamespace": "ns", "PodUID": "lost", "Node": "n1"}))
+            .unwrap()
+    }
+
     fn with_the_pod() -> (Store, Cluster) {
         let options = StoreOptions {
             scheduler_names: vec!["muster".to_owned()],
@@ -335,9 +354,7 @@ mod tests {
         store.publish();
         let metrics = Metrics::default();
         let posting = Posting::new(forgetful(), cluster, metrics.gangs.clone());
-        let args: ExtenderBindingArgs =
-            serde_json::from_value(json!({"PodName": "lost", "PodNamespace": "ns", "PodUID": "lost", "Node": "n1"}))
-                .unwrap();
+        let args = args();
         posting.ended(&PodUid::from("lost"), &args, &Ok(()), true);
         posting.look_for_lost_bindings().await;
         assert_eq!(metrics.gangs.lost_bindings.get(), 0, "the watch may lag");
@@ -370,9 +387,7 @@ mod tests {
         store.publish();
         let metrics = Metrics::default();
         let posting = Posting::new(Client::new(service, "ns"), cluster, metrics.gangs.clone());
-        let args: ExtenderBindingArgs =
-            serde_json::from_value(json!({"PodName": "lost", "PodNamespace": "ns", "PodUID": "lost", "Node": "n1"}))
-                .unwrap();
+        let args = args();
         tokio::select! {
             answer = posting.post(&args, None, Instant::now() + BOUND_WITHIN) => panic!("{answer:?}"),
             binds = asked.recv() => assert_eq!(binds, Some(true)),
@@ -388,10 +403,55 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_capacity_of_a_newer_call_stays_while_an_older_one_is_looked_for() {
+        let (sent, mut asked) = tokio::sync::mpsc::unbounded_channel();
+        let (gate, opens) = tokio::sync::watch::channel(false);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let binds = request.uri().path().ends_with("/binding");
+            sent.send(binds).unwrap();
+            let mut opens = opens.clone();
+            async move {
+                if binds {
+                    std::future::pending::<()>().await;
+                }
+                opens.wait_for(|open| *open).await.unwrap();
+                Ok::<_, Infallible>(Response::new(Body::from(pod().to_string().into_bytes())))
+            }
+        });
+        let (mut store, cluster) = with_the_pod();
+        let node = json!({"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4", "pods": "9"}}});
+        store.apply_node(&serde_json::from_value(node).unwrap());
+        store.publish();
+        let posting = Posting::new(Client::new(service, "ns"), cluster, Metrics::default().gangs);
+        let args = args();
+        let call = || posting.post(&args, None, Instant::now() + BOUND_WITHIN);
+        tokio::select! {
+            answer = call() => panic!("{answer:?}"),
+            binds = asked.recv() => assert_eq!(binds, Some(true)),
+        }
+        let Some(earlier) = Instant::now().checked_sub(BOUND_WITHIN + Duration::from_secs(1)) else {
+            panic!("the machine has just started")
+        };
+        posting.posted().outcomes.values_mut().for_each(|outcome| outcome.since = earlier);
+        let mut under_way = std::pin::pin!(call());
+        let newer = async {
+            assert_eq!(asked.recv().await, Some(false), "the older one is looked for");
+            tokio::select! {
+                answer = &mut under_way => panic!("{answer:?}"),
+                binds = asked.recv() => assert_eq!(binds, Some(true)),
+            }
+            gate.send(true).unwrap();
+        };
+        tokio::join!(posting.look_for_lost_bindings(), newer);
+        assert!(!posting.assumed().is_empty(), "the newer one may bind it");
+        // A newer call that is refused says nothing of the older one.
+        posting.ended(&PodUid::from("lost"), &args, &Err("the node is another's".to_owned()), false);
+        assert!(!posting.assumed().is_empty());
+    }
+
+    #[tokio::test]
     async fn after_a_conflict_a_binding_counts_as_made_for_this_very_pod_on_this_node_alone() {
-        let args: ExtenderBindingArgs =
-            serde_json::from_value(json!({"PodName": "lost", "PodNamespace": "ns", "PodUID": "lost", "Node": "n1"}))
-                .unwrap();
+        let args = args();
         for (uid, node, made) in [
             ("lost", Some("n1"), true),
             ("lost", Some("n2"), false),

@@ -14,7 +14,6 @@ use muster_core::gang::{Action, BatchStage, BatchView, MemberReport, Release, WA
 use muster_core::model::gang::{Gang, Pod};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::snapshot::{AssignedCapacity, Assignment};
-use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
 use tracing::{debug, error};
 
@@ -24,6 +23,7 @@ use super::share::Share;
 use crate::clock::Clock;
 use crate::cluster::{Cluster, State};
 use crate::telemetry::GangMetrics;
+use crate::term::Tenure;
 
 /// The executor of one replica.
 pub struct Executor {
@@ -264,12 +264,7 @@ impl Executor {
     /// Carries out actions, those of one gang in their order, gangs and members side by side. A failed action is dropped: the
     /// next pass decides again. A gang whose actions are still under way gets no others, and nobody else waits for them.
     /// The answer is when to look again, if sooner than a change would say.
-    pub async fn execute(
-        &mut self,
-        state: &Arc<State>,
-        actions: Vec<Action>,
-        leader: &channel::Receiver<bool>,
-    ) -> Option<Duration> {
+    pub async fn execute(&mut self, state: &Arc<State>, actions: Vec<Action>, tenure: &Tenure) -> Option<Duration> {
         let mut lanes: Vec<(Option<ObjectKey>, Vec<Action>)> = Vec::new();
         for action in actions {
             let gang = gang_of(state, &action);
@@ -277,10 +272,10 @@ impl Executor {
                 continue;
             }
             match action {
-                Action::Release(release) => self.release(state, *release, leader),
-                Action::Report(report) => self.report(*report, leader),
-                Action::Requeue { pod } => self.requeue(pod, leader),
-                Action::ClearNomination { pod } => self.clear_nomination(pod, leader),
+                Action::Release(release) => self.release(state, *release, tenure),
+                Action::Report(report) => self.report(*report, tenure),
+                Action::Requeue { pod } => self.requeue(pod, tenure),
+                Action::ClearNomination { pod } => self.clear_nomination(pod, tenure),
                 Action::CreateGang(_)
                 | Action::WriteStatus(_)
                 | Action::CreateBatch(_)
@@ -310,10 +305,10 @@ impl Executor {
                 });
                 self.busy.insert(gang.clone(), next);
             }
-            let (hands, state, leader) = (Arc::clone(&self.hands), Arc::clone(state), leader.clone());
+            let (hands, state, tenure) = (Arc::clone(&self.hands), Arc::clone(state), tenure.clone());
             self.lanes.spawn(async move {
                 let of_nobody = ObjectKey::new("", "");
-                let call = Box::pin(hands.carry_out(&state, lane, &leader));
+                let call = Box::pin(hands.carry_out(&state, lane, &tenure));
                 let effects = hands.gangs.call(gang.as_ref().unwrap_or(&of_nobody), call).await;
                 Done { gang, effects }
             });
@@ -375,13 +370,13 @@ impl Executor {
         }
     }
 
-    fn release(&mut self, state: &Arc<State>, release: Release, leader: &channel::Receiver<bool>) {
-        let (hands, state, leader) = (Arc::clone(&self.hands), Arc::clone(state), leader.clone());
+    fn release(&mut self, state: &Arc<State>, release: Release, tenure: &Tenure) {
+        let (hands, state, tenure) = (Arc::clone(&self.hands), Arc::clone(state), tenure.clone());
         let Some(began) = self.sent.get(&release.pod.uid).map(|sent| Arc::downgrade(&sent.began)) else { return };
         self.lanes.spawn(async move {
             let call = async {
                 // A paused former holder of the lease must not go on releasing.
-                let made = begins(&began, &hands.cluster.load(), &release) && *leader.borrow();
+                let made = begins(&began, &hands.cluster.load(), &release) && tenure.lasts();
                 let error = if made { hands.release(&state, &release).await.err() } else { None };
                 error.map(|error| {
                     let error = crate::telemetry::chain(&error);
@@ -394,11 +389,11 @@ impl Executor {
         });
     }
 
-    fn requeue(&mut self, pod: Arc<Pod>, leader: &channel::Receiver<bool>) {
-        let (hands, leader) = (Arc::clone(&self.hands), leader.clone());
+    fn requeue(&mut self, pod: Arc<Pod>, tenure: &Tenure) {
+        let (hands, tenure) = (Arc::clone(&self.hands), tenure.clone());
         self.lanes.spawn(async move {
             let call = async {
-                if *leader.borrow()
+                if tenure.lasts()
                     && let Err(error) = hands.requeue(&pod).await
                 {
                     debug!(pod = %pod.key, error = %crate::telemetry::chain(&error), "not requeued, tried again");
@@ -409,11 +404,11 @@ impl Executor {
         });
     }
 
-    fn clear_nomination(&mut self, pod: Arc<Pod>, leader: &channel::Receiver<bool>) {
-        let (hands, leader) = (Arc::clone(&self.hands), leader.clone());
+    fn clear_nomination(&mut self, pod: Arc<Pod>, tenure: &Tenure) {
+        let (hands, tenure) = (Arc::clone(&self.hands), tenure.clone());
         self.lanes.spawn(async move {
             let call = async {
-                if *leader.borrow()
+                if tenure.lasts()
                     && let Err(error) = hands.clear_nomination(&pod).await
                 {
                     debug!(pod = %pod.key, error = %crate::telemetry::chain(&error), "nomination not taken back, tried again");
@@ -424,11 +419,11 @@ impl Executor {
         });
     }
 
-    fn report(&mut self, report: MemberReport, leader: &channel::Receiver<bool>) {
-        let (hands, leader) = (Arc::clone(&self.hands), leader.clone());
+    fn report(&mut self, report: MemberReport, tenure: &Tenure) {
+        let (hands, tenure) = (Arc::clone(&self.hands), tenure.clone());
         self.lanes.spawn(async move {
             let call = async {
-                if !*leader.borrow() {
+                if !tenure.lasts() {
                     return None;
                 }
                 let error = hands.report(&report).await.err()?;

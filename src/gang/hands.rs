@@ -23,7 +23,6 @@ use muster_core::gang::{
 use muster_core::model::gang::{Gang, NoteKind, Phase, Recognised};
 use muster_core::model::names::{ObjectKey, PodUid};
 use serde_json::json;
-use tokio::sync::watch as channel;
 use tracing::{debug, info, warn};
 
 use super::events::Events;
@@ -34,6 +33,7 @@ use crate::clock::{Clock, now_real};
 use crate::cluster::{Cluster, State};
 use crate::step::{Step, step};
 use crate::telemetry::GangMetrics;
+use crate::term::Tenure;
 
 /// How actions are carried out.
 #[derive(Clone, Copy, Debug)]
@@ -89,17 +89,12 @@ impl Hands {
     }
 
     /// The actions of one gang, in order.
-    pub(super) async fn carry_out(
-        &self,
-        state: &State,
-        actions: Vec<Action>,
-        leader: &channel::Receiver<bool>,
-    ) -> Vec<Effect> {
+    pub(super) async fn carry_out(&self, state: &State, actions: Vec<Action>, tenure: &Tenure) -> Vec<Effect> {
         let mut effects = Vec::new();
         let mut refused = false;
         let mut actions = actions.into_iter().peekable();
         while let Some(action) = actions.next() {
-            if !*leader.borrow() {
+            if !tenure.lasts() {
                 warn!("the lease is lost: the remaining actions are dropped");
                 return effects;
             }
@@ -111,7 +106,7 @@ impl Hands {
                             _ => None,
                         });
                     let evictions: Vec<Evict> = std::iter::once(*first).chain(more).collect();
-                    effects.extend(Box::pin(self.evict_members(state, evictions, leader)).await);
+                    effects.extend(Box::pin(self.evict_members(state, evictions, tenure)).await);
                     continue;
                 }
                 Action::CreateGang(recognised) => self.create_gang(&recognised).await.map(Some),
@@ -344,16 +339,11 @@ impl Hands {
     }
 
     /// Evicts members side by side, and whoever leads when all others are on their way: a collective with a hole only costs.
-    async fn evict_members(
-        &self,
-        state: &State,
-        mut evictions: Vec<Evict>,
-        leader: &channel::Receiver<bool>,
-    ) -> Vec<Effect> {
+    async fn evict_members(&self, state: &State, mut evictions: Vec<Evict>, tenure: &Tenure) -> Vec<Effect> {
         let last = evictions.pop();
         let evict = async |evict: Evict| {
             let call = Box::pin(async {
-                if !*leader.borrow() {
+                if !tenure.lasts() {
                     return None;
                 }
                 let error = self.evict_member(state, &evict).await.err()?;

@@ -23,6 +23,7 @@ use crate::cluster::{Cluster, State};
 use crate::gang::Recorder;
 use crate::progress::Beat;
 use crate::telemetry::GangMetrics;
+use crate::term::{Tenure, Term};
 
 /// Pools as the provisioner last described them.
 pub type PoolSource = Arc<ArcSwap<Vec<PoolView>>>;
@@ -39,7 +40,7 @@ pub struct Inputs {
     /// Timers.
     pub settings: Settings,
     /// Whether this replica holds the lease.
-    pub leader: channel::Receiver<bool>,
+    pub leader: channel::Receiver<Option<Term>>,
     /// Rung by the extender and by the provisioner.
     pub requeue: Arc<Notify>,
     /// Metrics.
@@ -77,6 +78,7 @@ impl GangLoop {
     pub async fn run(mut self, cancel: CancellationToken) -> anyhow::Result<()> {
         let mut changes = self.inputs.cluster.changes();
         let mut leader = self.inputs.leader.clone();
+        let mut led: Option<Term> = None;
         let mut next = IDLE;
         loop {
             tokio::select! {
@@ -92,21 +94,37 @@ impl GangLoop {
             }
             self.inputs.beat.beat();
             changes.borrow_and_update();
-            next = if *leader.borrow_and_update() {
-                self.pass().await?
-            } else {
-                // Whatever this replica trusted of its own writes is void once it has lost the lease.
-                self.executor.forget();
-                self.ledger = Ledger::default();
-                self.memory = Memory::default();
-                IDLE
+            leader.borrow_and_update();
+            let tenure = Tenure::of(&leader);
+            let term = tenure.as_ref().map(Tenure::term);
+            if led.is_some() && term != led {
+                // What was sent is awaited: the capacity of a write counts until its outcome is known. Then who leads is asked again.
+                self.executor.finish().await;
+                self.forget();
+                (led, next) = (None, MIN_INTERVAL);
+                continue;
+            }
+            led = term;
+            next = match tenure {
+                Some(tenure) => self.pass(&tenure).await?,
+                None => {
+                    self.forget();
+                    IDLE
+                }
             };
             tokio::time::sleep(MIN_INTERVAL).await;
         }
     }
 
+    /// Whatever this replica trusted of its own writes is void once it has lost the lease, even if it has it again.
+    fn forget(&mut self) {
+        self.executor.forget();
+        self.ledger = Ledger::default();
+        self.memory = Memory::default();
+    }
+
     /// One decision and its actions. The answer is when to look again.
-    async fn pass(&mut self) -> anyhow::Result<Duration> {
+    async fn pass(&mut self, tenure: &Tenure) -> anyhow::Result<Duration> {
         if let Some(kind) = self.inputs.cluster.stale() {
             warn!(kind, "nothing is decided: a watch is too old");
             return Ok(IDLE);
@@ -164,7 +182,7 @@ impl GangLoop {
             error!(gang = %gang, ?notes, "the checker refused a plan: this is a bug, please report it");
         }
         debug!(version = state.snapshot.version, plans = pass.plans, actions = pass.actions.len(), "pass");
-        let again = self.executor.execute(&state, pass.actions, &self.inputs.leader).await;
+        let again = self.executor.execute(&state, pass.actions, tenure).await;
         let now = now_real();
         let timer = pass.requeue_at.map_or(IDLE, |at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
         Ok(timer.min(again.unwrap_or(IDLE)).min(IDLE))

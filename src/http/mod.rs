@@ -1,6 +1,7 @@
 //! Health, metrics and, where it is enabled, debugging, on a port of their own: probes must not share a queue with kube-scheduler.
 
 mod fits;
+mod guard;
 mod page;
 
 use std::fmt::Write as _;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::extract::{ConnectInfo, Query, Request, State as Shared};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -25,7 +26,8 @@ use crate::progress::Progress;
 use crate::step;
 use crate::telemetry::{Metrics, exposition};
 
-pub use page::{Page, router as page_router};
+pub use guard::{Guard, PATH as PAGE_PATH};
+pub use page::{Access, Page, router as page_router};
 
 /// What the health endpoints look at.
 #[derive(Debug)]
@@ -69,6 +71,13 @@ async fn from_this_pod(ConnectInfo(caller): ConnectInfo<SocketAddr>, request: Re
     }
     let why = "only from this Pod: kubectl port-forward brings you there\n";
     (StatusCode::FORBIDDEN, why).into_response()
+}
+
+/// A header that is there once: of two, somebody on the way may have read the other one.
+fn single(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    let mut all = headers.get_all(name).iter();
+    let value = all.next()?.to_str().ok()?.to_owned();
+    all.next().is_none().then_some(value)
 }
 
 /// Which decisions are asked for.

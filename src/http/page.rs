@@ -1,5 +1,6 @@
-//! The page of this cluster, on the loopback of this Pod: whoever may forward ports to it sees what `muster ui` shows. TLS and
-//! permissions are those of the API server, through `kubectl port-forward`.
+//! The page of this cluster. On the loopback of this Pod, whoever may forward ports to it sees what `muster ui` shows: TLS and
+//! permissions are those of the API server, through `kubectl port-forward`. Elsewhere it is behind TLS, and behind a certificate or
+//! a token that the API server knows.
 
 use std::fmt;
 use std::pin::Pin;
@@ -9,12 +10,14 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State as Shared};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use muster_view::Overview;
 use muster_view::page::Frame;
 use muster_view::web::{self, Site};
 use tokio::sync::{Mutex, Semaphore};
+
+use super::{Guard, single};
 
 /// The cluster is read at most so often, and only while somebody looks.
 const REFRESH: Duration = Duration::from_secs(5);
@@ -30,8 +33,20 @@ pub struct Page {
     /// The cluster is read at most so often.
     refresh: Duration,
     frame: Frame,
+    access: Access,
     shown: Mutex<Option<Shown>>,
     callers: Semaphore,
+}
+
+/// Who may see the page.
+#[derive(Debug)]
+pub enum Access {
+    /// Whoever reaches loopback, under a name of it.
+    Loopback,
+    /// Whoever got through TLS with a certificate.
+    Certificate,
+    /// Whoever brings a token with which the API server lets them see it.
+    Token(Guard),
 }
 
 /// One look at the cluster, rendered once for all who ask.
@@ -48,15 +63,15 @@ impl fmt::Debug for Page {
 }
 
 impl Page {
-    /// A page of what `look` reads.
-    pub fn new<F>(look: impl Fn() -> F + Send + Sync + 'static) -> Self
+    /// A page of what `look` reads, for whom `access` lets in.
+    pub fn new<F>(access: Access, look: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = anyhow::Result<Overview>> + Send + 'static,
     {
-        Self::every(REFRESH, look)
+        Self::every(access, REFRESH, look)
     }
 
-    fn every<F>(refresh: Duration, look: impl Fn() -> F + Send + Sync + 'static) -> Self
+    fn every<F>(access: Access, refresh: Duration, look: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = anyhow::Result<Overview>> + Send + 'static,
     {
@@ -65,6 +80,7 @@ impl Page {
             look: Box::new(move || Box::pin(look())),
             refresh,
             frame,
+            access,
             shown: Mutex::default(),
             callers: Semaphore::new(MOST),
         }
@@ -101,7 +117,18 @@ async fn answer(Shared(page): Shared<Arc<Page>>, request: Request) -> Response {
     let Ok(_turn) = page.callers.try_acquire() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many look at once\n").into_response();
     };
-    let asked = read(&request);
+    let mut asked = read(&request);
+    match &page.access {
+        Access::Loopback => {}
+        // Under whatever name: who has a certificate or a token of their own was not led here by somebody else's page.
+        Access::Certificate => asked.host = Some("localhost".to_owned()),
+        Access::Token(guard) => {
+            if let Err(answer) = guard.admit(request.headers()).await {
+                return *answer;
+            }
+            asked.host = Some("localhost".to_owned());
+        }
+    }
     // A name or a method that is refused must not make the cluster be read.
     if let Some(refused) = web::refused(&asked) {
         return written(&refused, false);
@@ -116,20 +143,13 @@ async fn answer(Shared(page): Shared<Arc<Page>>, request: Request) -> Response {
 }
 
 fn read(request: &Request) -> web::Request {
-    let header = |name| single(request.headers(), name);
+    let header = |name| single(request.headers(), &name);
     web::Request {
         method: request.method().as_str().to_owned(),
         target: request.uri().path_and_query().map_or_else(String::new, ToString::to_string),
         host: header(header::HOST),
         if_none_match: header(header::IF_NONE_MATCH),
     }
-}
-
-/// A header that is there once: of two, somebody on the way may have read the other one.
-fn single(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
-    let mut all = headers.get_all(name).iter();
-    let value = all.next()?.to_str().ok()?.to_owned();
-    all.next().is_none().then_some(value)
 }
 
 fn written(answer: &web::Answer, head_only: bool) -> Response {
@@ -176,7 +196,9 @@ mod tests {
     ) -> (Router, Arc<AtomicUsize>) {
         let looks = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&looks);
-        let page = Page::every(refresh, move || std::future::ready(look(counted.fetch_add(1, Ordering::SeqCst))));
+        let page = Page::every(Access::Loopback, refresh, move || {
+            std::future::ready(look(counted.fetch_add(1, Ordering::SeqCst)))
+        });
         (router(Arc::new(page)), looks)
     }
 

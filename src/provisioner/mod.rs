@@ -37,6 +37,7 @@ use crate::cluster::Cluster;
 use crate::gang::{Events, PoolSource, Recorder};
 use crate::progress::Progress;
 use crate::telemetry::provisioner::ProvisionerMetrics;
+use crate::term::Term;
 use batch::worker::{Seen, Worker};
 use batch::{collect, fleets, interruption, worker};
 use catalogue::Catalogue;
@@ -129,8 +130,6 @@ pub struct Context {
     batch_settings: muster_core::batch::Settings,
     /// Where losses are reported.
     reports: worker::Reports,
-    /// Rung when pools are described.
-    described: Notify,
     /// Held by the one lane that makes rounds.
     rounds: tokio::sync::Mutex<()>,
 }
@@ -145,7 +144,7 @@ impl std::fmt::Debug for Context {
 #[derive(Debug)]
 pub struct Provisioner {
     context: Arc<Context>,
-    leader: channel::Receiver<bool>,
+    leader: channel::Receiver<Option<Term>>,
     reports: tokio::sync::mpsc::Receiver<worker::Reported>,
     progress: Arc<Progress>,
 }
@@ -177,7 +176,7 @@ impl Provisioner {
         pools: PoolSource,
         requeue: Arc<Notify>,
         metrics: ProvisionerMetrics,
-        leader: channel::Receiver<bool>,
+        leader: channel::Receiver<Option<Term>>,
         progress: Arc<Progress>,
     ) -> Self {
         let (reports, found) = worker::reports();
@@ -221,7 +220,6 @@ impl Provisioner {
             held: Mutex::default(),
             kept: Mutex::default(),
             fruitless: Mutex::default(),
-            described: Notify::new(),
             rounds: tokio::sync::Mutex::default(),
         };
         Self { context: Arc::new(context), leader, reports: found, progress }
@@ -233,7 +231,7 @@ impl Provisioner {
         let mut changes = context.cluster.changes();
         let mut refreshed = Arc::new(tokio::sync::Mutex::new(Refreshed::default()));
         let mut readers: JoinSet<()> = JoinSet::new();
-        let mut term: Option<CancellationToken> = None;
+        let mut led: Option<Led> = None;
         let mut worker = Worker::default();
         let mut unseen = None;
         let mut watchers: JoinSet<()> = JoinSet::new();
@@ -258,32 +256,37 @@ impl Provisioner {
             // Whatever ended the wait: a change that came meanwhile requeues the batches that wait for one.
             changed |= changes.has_changed()?;
             changes.borrow_and_update();
-            if !*self.leader.borrow_and_update() {
-                if let Some(term) = term.take() {
-                    term.cancel();
+            let now = *self.leader.borrow_and_update();
+            // Somebody else may have led in between.
+            if now.is_none() || led.as_ref().is_some_and(|led| Some(led.term) != now) {
+                if let Some(led) = led.take() {
+                    led.ends.cancel();
                     refreshed = Arc::default();
                 }
                 // What this replica knew of outcomes is void; whoever leads next carries out again what is open.
                 worker.finish().await;
                 worker = Worker::default();
-                refresh_at = tokio::time::Instant::now() + TICK;
+                refresh_at = tokio::time::Instant::now() + if now.is_some() { Duration::ZERO } else { TICK };
+                // Finishing took its time: who leads is asked again.
                 continue;
             }
+            let Some(now) = now else { continue };
             let state = context.cluster.load();
             if !state.snapshot.synced {
                 refresh_at = tokio::time::Instant::now() + TICK;
                 continue;
             }
-            let term = term.get_or_insert_with(|| {
+            let led = led.get_or_insert_with(|| {
                 context.remember_unavailable(&state);
-                let term = cancel.child_token();
-                self.watch(&mut watchers, &term);
-                term
+                let led = Led { term: now, ends: cancel.child_token(), described: Arc::default() };
+                self.watch(&mut watchers, &led);
+                outdated = true;
+                led
             });
             outdated |= changed;
             if refresh_at <= tokio::time::Instant::now() || outdated && described.elapsed() >= BURST {
                 self.refresh().await;
-                context.described.notify_one();
+                led.described.notify_one();
                 outdated = false;
                 described = tokio::time::Instant::now();
                 refresh_at = described + TICK;
@@ -305,11 +308,11 @@ impl Provisioner {
             }
             changed |= stale.is_some() != unseen.is_some();
             unseen = stale;
-            worker.pass(&context, &state, Seen { changed, stale: stale.is_some() }, term);
+            worker.pass(&context, &state, Seen { changed, stale: stale.is_some() }, &led.ends);
         }
         // A step that was sent is finished; the next is not begun.
-        if let Some(term) = term {
-            term.cancel();
+        if let Some(led) = led {
+            led.ends.cancel();
         }
         worker.finish().await;
         while watchers.join_next().await.is_some() {}
@@ -317,10 +320,21 @@ impl Provisioner {
     }
 
     /// Starts what looks after the whole account for as long as this replica leads.
-    fn watch(&self, watchers: &mut JoinSet<()>, term: &CancellationToken) {
+    fn watch(&self, watchers: &mut JoinSet<()>, led: &Led) {
         let context = || Arc::clone(&self.context);
+        let term = &led.ends;
+        // At once, whatever the loop is busy with: steps that were decided in this term are not begun in another.
+        let (mut leader, of, ends) = (self.leader.clone(), led.term, term.clone());
+        watchers.spawn(async move {
+            tokio::select! {
+                // An election that has ended has nobody lead.
+                _ = leader.wait_for(|now| *now != Some(of)) => ends.cancel(),
+                () = ends.cancelled() => {}
+            }
+        });
         let beat = self.progress.within("rounds", PATIENCE);
-        watchers.spawn(rounds::run(context(), beat, term.clone()).instrument(info_span!("rounds")));
+        let rounds = rounds::run(context(), Arc::clone(&led.described), beat, term.clone());
+        watchers.spawn(rounds.instrument(info_span!("rounds")));
         let beat = self.progress.within("collection", PATIENCE);
         watchers.spawn(collect::run(context(), beat, term.clone()).instrument(info_span!("collection")));
         watchers.spawn(interruption::sweep(context(), term.clone()).instrument(info_span!("instance-status")));
@@ -347,6 +361,15 @@ impl Provisioner {
             debug!(error = %crate::telemetry::chain(&error), "pools");
         }
     }
+}
+
+/// A term in which this replica leads.
+struct Led {
+    term: Term,
+    /// Cancelled with the lease.
+    ends: CancellationToken,
+    /// Rung when pools are described.
+    described: Arc<Notify>,
 }
 
 impl Context {
@@ -384,7 +407,11 @@ impl Context {
             anyhow::bail!("the provisioner has ended");
         }
         match tokio::time::timeout(WRITTEN, answer).await {
-            Ok(answer) => answer.map_err(|_| anyhow::anyhow!("the loss was not written down: the lease is gone")),
+            Ok(answer) => answer.map_err(|_| {
+                anyhow::anyhow!(
+                    "the loss was not written down: the lease is gone, or a newer version wrote NodeBatch {batch}"
+                )
+            }),
             // It stays with its batch; whoever brought it brings it again, and nobody else waits for that.
             Err(_late) => {
                 anyhow::bail!("the loss is not written down yet: the status of NodeBatch {batch} cannot be written")

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -18,8 +19,8 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// A look costs at most one part of so many of a core, as long as that leaves one look in `LONGEST`.
 const SHARE: u32 = 200;
 
-/// Goes round until the term ends. What was sent by then is awaited, and nothing else is begun.
-pub(super) async fn run(context: Arc<Context>, beat: Beat, term: CancellationToken) {
+/// Goes round until the term ends, after `described` was rung in it. What was sent by then is awaited, and nothing else is begun.
+pub(super) async fn run(context: Arc<Context>, described: Arc<Notify>, beat: Beat, term: CancellationToken) {
     // The lane of an earlier term of this replica may still await an answer: there is one round at a time.
     let _alone = tokio::select! {
         () = term.cancelled() => return,
@@ -32,7 +33,7 @@ pub(super) async fn run(context: Arc<Context>, beat: Beat, term: CancellationTok
     // Without pools that are described, requests are refused.
     tokio::select! {
         () = term.cancelled() => return,
-        () = context.described.notified() => {}
+        () = described.notified() => {}
     }
     loop {
         beat.beat();
@@ -56,7 +57,7 @@ pub(super) async fn run(context: Arc<Context>, beat: Beat, term: CancellationTok
         }
         tokio::select! {
             () = term.cancelled() => return,
-            () = context.described.notified() => {}
+            () = described.notified() => {}
             () = tokio::time::sleep(TICK) => {}
         }
     }

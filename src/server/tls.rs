@@ -12,6 +12,7 @@ use axum_server::tls_rustls::RustlsConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -27,8 +28,8 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its key, PEM.
     pub key: PathBuf,
-    /// Authorities whose client certificates are let in, PEM.
-    pub client_authority: PathBuf,
+    /// Authorities whose client certificates are let in, PEM; `None`: no certificate is asked for.
+    pub client_authority: Option<PathBuf>,
     /// The files are read again this often.
     pub reload: Duration,
 }
@@ -36,6 +37,8 @@ pub struct TlsFiles {
 /// TLS as it is now.
 #[derive(Debug)]
 pub struct Tls {
+    /// Whose it is, for people.
+    of: &'static str,
     files: TlsFiles,
     contents: Contents,
     config: RustlsConfig,
@@ -45,7 +48,7 @@ pub struct Tls {
 struct Contents {
     certificate: Vec<u8>,
     key: Vec<u8>,
-    client_authority: Vec<u8>,
+    client_authority: Option<Vec<u8>>,
 }
 
 impl std::fmt::Debug for Contents {
@@ -59,10 +62,10 @@ impl Tls {
     /// Reads the files.
     ///
     /// Errors: the file that cannot be used, and why.
-    pub async fn new(files: TlsFiles) -> anyhow::Result<Self> {
+    pub async fn new(of: &'static str, files: TlsFiles) -> anyhow::Result<Self> {
         let contents = Contents::read(&files).await?;
         let config = contents.config(&files)?;
-        Ok(Self { files, contents, config: RustlsConfig::from_config(Arc::new(config)) })
+        Ok(Self { of, files, contents, config: RustlsConfig::from_config(Arc::new(config)) })
     }
 
     /// The handle that the server reads with every new connection.
@@ -71,9 +74,11 @@ impl Tls {
         self.config.clone()
     }
 
-    /// Reads the files again and again until cancelled. What cannot be used leaves what serves as it is.
-    pub async fn follow(mut self, metrics: ExtenderMetrics, cancel: CancellationToken) -> anyhow::Result<()> {
-        metrics.certificate_expiry.set(self.contents.expires());
+    /// Reads the files again and again until cancelled. What cannot be used leaves what serves as it is. `metrics`: where that is counted.
+    pub async fn follow(mut self, metrics: Option<ExtenderMetrics>, cancel: CancellationToken) -> anyhow::Result<()> {
+        let expires =
+            |contents: &Contents| metrics.as_ref().map(|metrics| metrics.certificate_expiry.set(contents.expires()));
+        expires(&self.contents);
         let mut tick = tokio::time::interval(self.files.reload);
         let mut stated = None;
         loop {
@@ -85,16 +90,19 @@ impl Tls {
                 Ok(false) => stated = None,
                 Ok(true) => {
                     stated = None;
-                    metrics.tls_reloads.inc();
-                    metrics.certificate_expiry.set(self.contents.expires());
-                    info!("the extender's certificates were read again");
+                    metrics.as_ref().map(|metrics| metrics.tls_reloads.inc());
+                    expires(&self.contents);
+                    info!("certificates of the {} were read again", self.of);
                 }
                 Err(problem) => {
                     let problem = format!("{problem:#}");
-                    metrics.tls_reload_errors.inc();
+                    metrics.as_ref().map(|metrics| metrics.tls_reload_errors.inc());
                     // Once per problem: it stays until somebody mends the files.
                     if stated.as_ref() != Some(&problem) {
-                        error!(error = problem, "the extender's certificates cannot be used; the earlier ones stay");
+                        error!(
+                            error = problem,
+                            "certificates of the {} cannot be used; the earlier ones stay", self.of
+                        );
                     }
                     stated = Some(problem);
                 }
@@ -123,7 +131,10 @@ impl Contents {
         Ok(Self {
             certificate: read(&files.certificate).await?,
             key: read(&files.key).await?,
-            client_authority: read(&files.client_authority).await?,
+            client_authority: match &files.client_authority {
+                Some(path) => Some(read(path).await?),
+                None => None,
+            },
         })
     }
 
@@ -142,22 +153,28 @@ impl Contents {
         let chain = certificates(&self.certificate, &files.certificate)?;
         let key = PrivateKeyDer::from_pem_slice(&self.key)
             .with_context(|| format!("{}: no private key in PEM", files.key.display()))?;
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates(&self.client_authority, &files.client_authority)? {
-            roots
-                .add(certificate)
-                .with_context(|| format!("{}: not an authority", files.client_authority.display()))?;
-        }
-        let clients = WebPkiClientVerifier::builder(Arc::new(roots))
-            .build()
-            .with_context(|| format!("{}: cannot be used", files.client_authority.display()))?;
-        let mut config =
-            ServerConfig::builder().with_client_cert_verifier(clients).with_single_cert(chain, key).with_context(
-                || format!("{} and {} do not belong together", files.certificate.display(), files.key.display()),
-            )?;
+        let config = ServerConfig::builder();
+        let config = match (&self.client_authority, &files.client_authority) {
+            (Some(authority), Some(path)) => config.with_client_cert_verifier(clients(authority, path)?),
+            _ => config.with_no_client_auth(),
+        };
+        let mut config = config.with_single_cert(chain, key).with_context(|| {
+            format!("{} and {} do not belong together", files.certificate.display(), files.key.display())
+        })?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }
+}
+
+/// Who is let in by a certificate.
+fn clients(authority: &[u8], path: &Path) -> anyhow::Result<Arc<dyn ClientCertVerifier>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(authority, path)? {
+        roots.add(certificate).with_context(|| format!("{}: not an authority", path.display()))?;
+    }
+    WebPkiClientVerifier::builder(Arc::new(roots))
+        .build()
+        .with_context(|| format!("{}: cannot be used", path.display()))
 }
 
 fn certificates(pem: &[u8], path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
@@ -178,7 +195,7 @@ mod tests {
         let mut parameters = rcgen::CertificateParams::new(vec!["muster".to_owned()]).unwrap();
         parameters.not_after = rcgen::date_time_ymd(2031, 2, 3);
         let certificate = parameters.self_signed(&key).unwrap().pem().into_bytes();
-        let contents = |certificate: Vec<u8>| Contents { certificate, key: Vec::new(), client_authority: Vec::new() };
+        let contents = |certificate: Vec<u8>| Contents { certificate, key: Vec::new(), client_authority: None };
         let expected: jiff::Timestamp = "2031-02-03T00:00:00Z".parse().unwrap();
         assert_eq!(contents(certificate).expires(), expected.as_second());
         assert_eq!(contents(b"nothing".to_vec()).expires(), 0);

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::fs::DirBuilder;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -25,6 +26,8 @@ use crate::testbed::process::{Command, Processes, tail};
 use crate::testbed::settings::{AUDIT_POLICY, STAGES, SchedulerSettings, read_yaml, scheduler_configuration};
 use crate::testbed::wait::eventually;
 
+/// Ports that are given to nobody who asks for any: below those of Linux's `ip_local_port_range`, which begin at 32768.
+const PORTS: Range<u16> = 20_000..32_000;
 /// How long a component may take until it serves. It takes 1–3 s on an idle machine.
 const START: Duration = Duration::from_secs(90);
 
@@ -528,15 +531,22 @@ pub fn free_address() -> Result<SocketAddr, TestbedError> {
     Ok(address)
 }
 
-/// Distinct free addresses on 127.0.0.1.
+/// Distinct free addresses on 127.0.0.1. None is given twice, and none lies where the kernel takes ports from by itself: between
+/// finding it free and binding it, somebody else's connection or listener on port 0 would have it.
 fn free_addresses<const COUNT: usize>() -> Result<[SocketAddr; COUNT], TestbedError> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let many = u32::from(PORTS.end - PORTS.start);
+    // Processes begin at different places.
+    let start = std::process::id().wrapping_mul(37);
     let mut addresses = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); COUNT];
-    // All are held until the last is found, so that none is given twice.
-    let mut held = Vec::with_capacity(COUNT);
     for address in &mut addresses {
-        let listener = TcpListener::bind(*address).map_err(TestbedError::Port)?;
-        *address = listener.local_addr().map_err(TestbedError::Port)?;
-        held.push(listener);
+        let mut all = (0..many).filter_map(|_| {
+            let number = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % many;
+            let port = PORTS.start.saturating_add(u16::try_from(number).ok()?);
+            Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+        });
+        let free = all.find(|address| TcpListener::bind(address).is_ok());
+        *address = free.ok_or_else(|| TestbedError::Port(ErrorKind::AddrInUse.into()))?;
     }
     Ok(addresses)
 }
@@ -573,6 +583,7 @@ mod tests {
         let addresses: [SocketAddr; 8] = free_addresses().unwrap();
         let ports: std::collections::BTreeSet<u16> = addresses.iter().map(SocketAddr::port).collect();
         assert_eq!(ports.len(), 8);
+        assert!(ports.iter().all(|port| PORTS.contains(port)));
         assert!(addresses.iter().all(|address| address.ip().is_loopback()));
     }
 }

@@ -26,6 +26,7 @@ use muster::gang::{Events, Executor, ExecutorOptions};
 use muster::progress::Progress;
 use muster::server::serve;
 use muster::telemetry::Metrics;
+use muster::term::{Tenure, Term};
 use muster::testbed::stack::request;
 use muster::testbed::workloads::TestPod;
 use muster::testbed::{ClusterOptions, Component, Identity, StackOptions, TestCluster, eventually};
@@ -562,10 +563,11 @@ async fn a_pod_made_again_under_its_name_is_not_evicted_for_the_one_before() {
     let options = ExecutorOptions { parallel: 1, renominate: Duration::from_secs(10) };
     let (cluster, events, metrics) = (rig.cluster.clone(), Events::new(client.clone()), Metrics::default().gangs);
     let mut executor = Executor::new(client, cluster, events, metrics, options, Clock::real());
-    let (_leads, leader) = tokio::sync::watch::channel(true);
+    let (_leads, leader) = tokio::sync::watch::channel(Some(Term::default()));
+    let tenure = Tenure::of(&leader).unwrap();
     for at_once in [false, true] {
         let evict = Evict { pod: Arc::clone(seen), why: "a member was lost".to_owned(), at_once };
-        executor.execute(&before, vec![Action::Evict(Box::new(evict))], &leader).await;
+        executor.execute(&before, vec![Action::Evict(Box::new(evict))], &tenure).await;
         executor.finish().await;
         executor.forget();
         let now = pods.get("train-0").await.unwrap();

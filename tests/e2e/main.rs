@@ -28,6 +28,7 @@ mod now_or_new;
 mod ordinary;
 #[path = "../it/page.rs"]
 mod page;
+mod page_access;
 mod people;
 mod permissions;
 mod protocol_chaos;

@@ -13,6 +13,7 @@ use muster::clock::Clock;
 use muster::cluster::{Cluster, State, Store, StoreOptions};
 use muster::gang::{Events, Executor, ExecutorOptions};
 use muster::telemetry::Metrics;
+use muster::term::{Tenure, Term};
 use muster_api::crd::Gang;
 use muster_core::gang::{Action, BatchTopologyRequest, Evict, Release, StatusWrite, batch_name};
 use muster_core::model::gang::Phase;
@@ -21,6 +22,12 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 const NAMES: [&str; 2] = ["stuck", "other"];
+
+/// A replica that has the lease, as long as the sender is not asked for anything else.
+fn leads() -> (watch::Sender<Option<Term>>, Tenure) {
+    let (election, seen) = watch::channel(Some(Term::default()));
+    (election, Tenure::of(&seen).unwrap())
+}
 
 /// An API server that takes every write as it is, says which, never answers those of the gang `stuck` about its status, and
 /// answers the first patches with the statuses in `failing`.
@@ -178,7 +185,7 @@ fn with_batches(asked: mpsc::UnboundedSender<String>, there: &'static [&'static 
 #[tokio::test]
 async fn the_next_batch_of_a_gang_is_created_once_the_one_before_it_is_gone_whatever_the_watch_shows() {
     let (_store, cluster) = known();
-    let (_leads, leader) = watch::channel(true);
+    let (_leads, tenure) = leads();
     let state = cluster.load();
     let mut gang = muster_core::model::gang::Gang::clone(&state.snapshot.gangs[&ObjectKey::new("ns", "other")]);
     let [first, second] = [1, 2].map(|round| batch_name(&gang.uid, round));
@@ -195,7 +202,7 @@ async fn the_next_batch_of_a_gang_is_created_once_the_one_before_it_is_gone_what
             placement_group: None,
             zones: Vec::new(),
         };
-        executor.execute(&state, vec![Action::CreateBatch(Box::new(create))], &leader).await;
+        executor.execute(&state, vec![Action::CreateBatch(Box::new(create))], &tenure).await;
         executor.finish().await;
         assert_eq!(calls.recv().await, Some(format!("GET {first}")));
         assert_eq!(calls.try_recv().ok(), then, "{second}");
@@ -207,10 +214,10 @@ async fn a_write_that_is_not_answered_keeps_no_other_gang_and_its_capacity_stays
     let (asked, mut writes) = mpsc::unbounded_channel();
     let client = api(asked, &[]);
     let (_store, cluster) = known();
-    let (_leads, leader) = watch::channel(true);
+    let (_leads, tenure) = leads();
     let mut executor = executor(&client, &cluster);
     let state = cluster.load();
-    executor.execute(&state, vec![plan(&state, "stuck", "n1")], &leader).await;
+    executor.execute(&state, vec![plan(&state, "stuck", "n1")], &tenure).await;
     let stuck = "/apis/muster.dev/v1alpha1/namespaces/ns/gangs/stuck/status";
     assert_eq!(writes.recv().await.as_deref(), Some(stuck));
 
@@ -218,7 +225,7 @@ async fn a_write_that_is_not_answered_keeps_no_other_gang_and_its_capacity_stays
     let assigned: Vec<&str> = state.snapshot.assignments.keys().map(NodeName::as_str).collect();
     assert_eq!(assigned, ["n1"], "whether it was written is open");
     let again = vec![plan(&state, "stuck", "n2"), plan(&state, "other", "n2")];
-    executor.execute(&state, again, &leader).await;
+    executor.execute(&state, again, &tenure).await;
     let other = "/apis/muster.dev/v1alpha1/namespaces/ns/gangs/other/status";
     assert_eq!(writes.recv().await.as_deref(), Some(other), "nothing more of the gang whose write is under way");
     let state = executor.assumed(&cluster.load());
@@ -232,7 +239,7 @@ async fn a_release_that_failed_is_made_again_at_once() {
     let (asked, mut writes) = mpsc::unbounded_channel();
     let client = api(asked, &[StatusCode::CONFLICT]);
     let (_store, cluster) = known();
-    let (_leads, leader) = watch::channel(true);
+    let (_leads, tenure) = leads();
     let mut executor = executor(&client, &cluster);
     let state = cluster.load();
     let release = || {
@@ -245,14 +252,14 @@ async fn a_release_that_failed_is_made_again_at_once() {
             stuck: None,
         }))]
     };
-    let again = executor.execute(&state, release(), &leader).await;
+    let again = executor.execute(&state, release(), &tenure).await;
     assert!(again.is_some_and(|again| again < Duration::from_secs(1)), "the loop looks again: {again:?}");
     assert_eq!(writes.recv().await.as_deref(), Some("/api/v1/namespaces/ns/pods/other/status"), "refused");
-    executor.execute(&state, release(), &leader).await;
+    executor.execute(&state, release(), &tenure).await;
     let nomination = writes.recv().await;
     assert_eq!(nomination.as_deref(), Some("/api/v1/namespaces/ns/pods/other/status"));
     assert_eq!(writes.recv().await.as_deref(), Some("/api/v1/namespaces/ns/pods/other"), "nominated, then released");
-    executor.execute(&state, release(), &leader).await;
+    executor.execute(&state, release(), &tenure).await;
     assert!(writes.try_recv().is_err(), "what was written is not written again before it is due");
 }
 
@@ -261,7 +268,7 @@ async fn a_release_that_always_fails_is_made_again_less_and_less_often() {
     let (asked, mut writes) = mpsc::unbounded_channel();
     let client = api(asked, &[StatusCode::FORBIDDEN; 9]);
     let (_store, cluster) = known();
-    let (_leads, leader) = watch::channel(true);
+    let (_leads, tenure) = leads();
     let mut executor = executor(&client, &cluster);
     let state = cluster.load();
     let pod = Arc::clone(&state.snapshot.pods[&PodUid::from("other")]);
@@ -270,12 +277,12 @@ async fn a_release_that_always_fails_is_made_again_less_and_less_often() {
         vec![Action::Release(Box::new(Release { pod, epoch, node, tolerate: Vec::new(), stuck: None }))]
     };
     for _ in 0..2 {
-        assert!(executor.execute(&state, release(1), &leader).await.is_some(), "the loop looks again");
+        assert!(executor.execute(&state, release(1), &tenure).await.is_some(), "the loop looks again");
         assert!(writes.recv().await.is_some());
     }
-    executor.execute(&state, release(1), &leader).await;
+    executor.execute(&state, release(1), &tenure).await;
     assert!(writes.try_recv().is_err(), "not while its pause lasts");
-    executor.execute(&state, release(2), &leader).await;
+    executor.execute(&state, release(2), &tenure).await;
     assert!(writes.recv().await.is_some(), "another plan is another release");
 }
 
@@ -296,7 +303,7 @@ async fn a_budget_that_forbids_one_eviction_is_not_asked_for_every_member() {
     });
     let client = Client::new(service, "ns");
     let (_store, cluster) = known();
-    let (_leads, leader) = watch::channel(true);
+    let (_leads, tenure) = leads();
     let state = cluster.load();
     let mut executor = executor(&client, &cluster);
     let member = |number: usize| {
@@ -306,7 +313,7 @@ async fn a_budget_that_forbids_one_eviction_is_not_asked_for_every_member() {
         let evict = Evict { pod: Arc::new(pod), why: "a member was lost".to_owned(), at_once: false };
         Action::Evict(Box::new(evict))
     };
-    executor.execute(&state, (0..20).map(member).collect(), &leader).await;
+    executor.execute(&state, (0..20).map(member).collect(), &tenure).await;
     executor.finish().await;
     let mut all = Vec::new();
     while let Ok(call) = calls.try_recv() {
@@ -324,13 +331,13 @@ async fn a_pod_is_requeued_and_a_nomination_taken_back_by_one_patch_each() {
     let (asked, mut writes) = mpsc::unbounded_channel();
     let client = api(asked, &[]);
     let (_store, cluster) = known();
-    let (_leads, leader) = watch::channel(true);
+    let (_leads, tenure) = leads();
     let mut executor = executor(&client, &cluster);
     let state = cluster.load();
     let pod = || Arc::clone(&state.snapshot.pods[&PodUid::from("other")]);
     for _ in 0..2 {
         let actions = vec![Action::Requeue { pod: pod() }, Action::ClearNomination { pod: pod() }];
-        executor.execute(&state, actions, &leader).await;
+        executor.execute(&state, actions, &tenure).await;
         executor.finish().await;
     }
     let mut all = Vec::new();
@@ -366,7 +373,7 @@ async fn every_call_that_ends_a_member_names_its_uid() {
     });
     let client = Client::new(service, "ns");
     let (_store, cluster) = known();
-    let (_leads, leader) = watch::channel(true);
+    let (_leads, tenure) = leads();
     let state = cluster.load();
     let pod = Arc::clone(&state.snapshot.pods[&PodUid::from("other")]);
     for (at_once, expected) in
@@ -374,7 +381,7 @@ async fn every_call_that_ends_a_member_names_its_uid() {
     {
         let mut executor = executor(&client, &cluster);
         let evict = Evict { pod: Arc::clone(&pod), why: "a member was lost".to_owned(), at_once };
-        executor.execute(&state, vec![Action::Evict(Box::new(evict))], &leader).await;
+        executor.execute(&state, vec![Action::Evict(Box::new(evict))], &tenure).await;
         executor.finish().await;
         for call in expected {
             assert_eq!(calls.recv().await, Some((call.to_owned(), Some("other".to_owned()))));
@@ -390,15 +397,15 @@ async fn patches_that_are_not_answered_keep_no_other_gang_from_its_release_nor_a
     let client = hanging(sent, closed);
     let names: Vec<String> = (0..64).map(|number| format!("stuck-{number}")).collect();
     let (_store, cluster) = known_with(&names);
-    let (_leads, leader) = watch::channel(true);
+    let (_leads, tenure) = leads();
     let mut executor = executor(&client, &cluster);
     let state = cluster.load();
-    executor.execute(&state, names.iter().map(|name| release(&state, name)).collect(), &leader).await;
+    executor.execute(&state, names.iter().map(|name| release(&state, name)).collect(), &tenure).await;
     let evict = |name: &str| {
         let pod = Arc::clone(&state.snapshot.pods[&PodUid::from(name)]);
         Action::Evict(Box::new(Evict { pod, why: "a member was lost".to_owned(), at_once: false }))
     };
-    executor.execute(&state, vec![evict("stuck"), release(&state, "other")], &leader).await;
+    executor.execute(&state, vec![evict("stuck"), release(&state, "other")], &tenure).await;
     let mut wanted =
         ["POST /api/v1/namespaces/ns/pods/stuck/eviction", "PATCH /api/v1/namespaces/ns/pods/other"].to_vec();
     let mut hang = 0;
@@ -411,26 +418,52 @@ async fn patches_that_are_not_answered_keep_no_other_gang_from_its_release_nor_a
 }
 
 #[tokio::test]
+async fn what_waits_for_its_turn_is_dropped_once_the_lease_was_lost_even_if_it_is_won_again_meanwhile() {
+    let (sent, mut calls) = mpsc::unbounded_channel();
+    let (gate, opens) = watch::channel(false);
+    let client = hanging(sent, opens);
+    let names = ["stuck-0".to_owned(), "stuck-1".to_owned()];
+    let (_store, cluster) = known_with(&names);
+    let options = ExecutorOptions { parallel: 1, renominate: Duration::ZERO };
+    let (events, metrics) = (Events::new(client.clone()), Metrics::default().gangs);
+    let mut executor = Executor::new(client.clone(), cluster.clone(), events, metrics, options, Clock::real());
+    let (election, tenure) = leads();
+    let state = cluster.load();
+    executor.execute(&state, names.iter().map(|name| release(&state, name)).collect(), &tenure).await;
+    made(&mut calls, "PATCH /api/v1/namespaces/ns/pods/stuck-0/status").await;
+    // Lost and won while the first patch hangs: whoever led in between may have planned otherwise.
+    election.send(None).unwrap();
+    election.send(Some(Term::default().next())).unwrap();
+    gate.send(true).unwrap();
+    executor.finish().await;
+    let mut late = Vec::new();
+    while let Ok(call) = calls.try_recv() {
+        late.push(call);
+    }
+    assert!(!late.iter().any(|call| call.contains("/pods/stuck-1")), "{late:?}");
+}
+
+#[tokio::test]
 async fn a_release_that_waits_for_its_turn_is_not_sent_again_and_is_dropped_where_another_plan_came_meanwhile() {
     let (sent, mut calls) = mpsc::unbounded_channel();
     let (gate, opens) = watch::channel(false);
     let client = hanging(sent, opens);
     let names = ["stuck-0".to_owned(), "stuck-1".to_owned(), "stuck-2".to_owned()];
     let (_store, cluster) = known_with(&names);
-    let (_leads, leader) = watch::channel(true);
+    let (_leads, tenure) = leads();
     // One at a time, and whatever was sent is due at once.
     let options = ExecutorOptions { parallel: 1, renominate: Duration::ZERO };
     let (events, metrics) = (Events::new(client.clone()), Metrics::default().gangs);
     let mut executor = Executor::new(client.clone(), cluster.clone(), events, metrics, options, Clock::real());
     let state = cluster.load();
-    executor.execute(&state, names.iter().map(|name| release(&state, name)).collect(), &leader).await;
+    executor.execute(&state, names.iter().map(|name| release(&state, name)).collect(), &tenure).await;
     made(&mut calls, "PATCH /api/v1/namespaces/ns/pods/stuck-0/status").await;
     // Decided again while the first patch hangs: one member as before, the other by another plan.
     let mut again = vec![release(&state, "stuck-1"), release(&state, "stuck-2")];
     if let Action::Release(release) = &mut again[1] {
         (release.epoch, release.node) = (2, NodeName::from("n2"));
     }
-    executor.execute(&state, again, &leader).await;
+    executor.execute(&state, again, &tenure).await;
     gate.send(true).unwrap();
     executor.finish().await;
     let mut all = Vec::new();

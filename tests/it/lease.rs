@@ -8,6 +8,7 @@ use kube::Client;
 use kube::client::Body;
 use muster::config::Lease;
 use muster::lease::Election;
+use muster::term::{Tenure, Term};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -64,9 +65,9 @@ fn client(server: Arc<Server>) -> Client {
     Client::new(service, "muster-system")
 }
 
-async fn becomes(leads: &mut watch::Receiver<bool>, expected: bool) {
-    let waited = tokio::time::timeout(DEADLINE, leads.wait_for(|leads| *leads == expected)).await;
-    assert!(waited.is_ok(), "leads stays {}", !expected);
+async fn becomes(leads: &mut watch::Receiver<Option<Term>>, expected: bool) -> Option<Term> {
+    let waited = tokio::time::timeout(DEADLINE, leads.wait_for(|leads| leads.is_some() == expected)).await;
+    *waited.unwrap_or_else(|_| panic!("leads stays {}", !expected)).unwrap()
 }
 
 #[tokio::test]
@@ -82,14 +83,16 @@ async fn a_holder_that_cannot_renew_steps_down_when_its_lease_has_run_out_and_le
     let (election, mut leads) = Election::new(client(Arc::clone(&server)), &lease, "first".to_owned()).await.unwrap();
     let cancel = CancellationToken::new();
     let running = tokio::spawn(election.run(cancel.clone()));
-    becomes(&mut leads, true).await;
+    let first = becomes(&mut leads, true).await;
+    let tenure = Tenure::of(&leads).unwrap();
 
     // Neither read nor written: nobody tells this replica that it is not the holder any more.
     server.down.store(true, Ordering::Relaxed);
     becomes(&mut leads, false).await;
 
     server.down.store(false, Ordering::Relaxed);
-    becomes(&mut leads, true).await;
+    assert_ne!(becomes(&mut leads, true).await, first);
+    assert!(!tenure.lasts(), "what was decided before is not done in the next term");
     cancel.cancel();
     running.await.unwrap().unwrap();
     assert_eq!(server.lease.lock().unwrap().as_ref().unwrap()["spec"]["holderIdentity"], json!(null), "given up");

@@ -79,12 +79,12 @@ async fn served_from(tls: Option<TlsFiles>, limits: Limits, kinds: &[&'static st
     let address = listener.local_addr().unwrap();
     let cancel = CancellationToken::new();
     let tls = match tls {
-        Some(files) => Some(Tls::new(files).await.unwrap()),
+        Some(files) => Some(Tls::new("extender", files).await.unwrap()),
         None => None,
     };
     tokio::spawn(serve(listener, router(extender), tls.as_ref().map(Tls::config), cancel.clone()));
     if let Some(tls) = tls {
-        tokio::spawn(tls.follow(metrics.extender.clone(), cancel.clone()));
+        tokio::spawn(tls.follow(Some(metrics.extender.clone()), cancel.clone()));
     }
     Served { address, cancel, metrics }
 }
@@ -301,7 +301,7 @@ impl Folder {
         TlsFiles {
             certificate: self.0.join("tls.crt"),
             key: self.0.join("tls.key"),
-            client_authority: self.0.join("ca.crt"),
+            client_authority: Some(self.0.join("ca.crt")),
             reload: Duration::from_millis(20),
         }
     }
@@ -332,7 +332,7 @@ async fn secured(folder: &Folder, authority: &Authority) -> Served {
     let (certificate, key) = authority.issue(ExtendedKeyUsagePurpose::ServerAuth);
     write(&files.certificate, &certificate);
     write(&files.key, &key);
-    write(&files.client_authority, &authority.pem);
+    write(files.client_authority.as_ref().unwrap(), &authority.pem);
     served(Some(files)).await
 }
 
@@ -414,7 +414,7 @@ async fn clients_of_another_authority_are_let_in_once_its_file_changed_alone() {
     let served = secured(&folder, &authority).await;
     // It trusts the server, whose certificate stays the same.
     let client = &Arc::new(next.client(&authority));
-    write(&folder.files().client_authority, &next.pem);
+    write(folder.files().client_authority.as_ref().unwrap(), &next.pem);
     let address = served.address;
     eventually(DEADLINE, "clients of the next authority to be let in", || async move {
         let Ok(mut stream) = connect(address, client).await else { return Ok::<_, String>(None) };
@@ -429,16 +429,16 @@ async fn files_that_cannot_be_used_are_named() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (folder, authority) = (Folder::new(), Authority::new());
     let files = folder.files();
-    let problem = |files: TlsFiles| async move { format!("{:#}", Tls::new(files).await.unwrap_err()) };
+    let problem = |files: TlsFiles| async move { format!("{:#}", Tls::new("extender", files).await.unwrap_err()) };
     assert!(problem(files.clone()).await.contains("read "), "a missing file");
     let (certificate, key) = authority.issue(ExtendedKeyUsagePurpose::ServerAuth);
     let (_, other) = authority.issue(ExtendedKeyUsagePurpose::ServerAuth);
     write(&files.certificate, &certificate);
     write(&files.key, &other);
-    write(&files.client_authority, "not PEM");
+    write(files.client_authority.as_ref().unwrap(), "not PEM");
     assert!(problem(files.clone()).await.contains("ca.crt: no certificate in PEM"));
-    write(&files.client_authority, &authority.pem);
+    write(files.client_authority.as_ref().unwrap(), &authority.pem);
     assert!(problem(files.clone()).await.contains("do not belong together"));
     write(&files.key, &key);
-    Tls::new(files).await.unwrap();
+    Tls::new("extender", files).await.unwrap();
 }

@@ -347,6 +347,7 @@ fn member(list: &str, one: &BatchInstance, unknown: &mut Unknown) -> BatchMember
             unknown.says(&format!("{list}.state"), &one.state);
             MemberState::Ready
         }),
+        place: one.place,
         node: one.node.clone(),
         registered: one.registered,
         loss: one.loss.as_ref().and_then(|loss| {
@@ -544,6 +545,7 @@ fn write_member(one: &BatchMember) -> BatchInstance {
         id: one.id.to_string(),
         attempt: one.attempt,
         state: state_word(one.state).to_owned(),
+        place: one.place,
         node: one.node.clone(),
         registered: one.registered,
         loss: one.loss.as_ref().map(|loss| BatchLoss {
@@ -616,7 +618,7 @@ mod tests {
                     \"market\":\"spot\",\"templateId\":\"lt-1\",\"templateVersion\":1,\"tags\":{\"clusterUid\":\"c\",\
                     \"clusterName\":\"n\",\"batchUid\":\"u\",\"attempt\":2},\"token\":\"t\"}",
                 "token": "t", "replayed": false, "sweeps": 0, "replaces": ["i-1"], "outcome": "Launching"}],
-            "instances": [{"id": "i-2", "attempt": 1, "state": "Ready", "node": "n-2",
+            "instances": [{"id": "i-2", "attempt": 1, "state": "Ready", "place": 3, "node": "n-2",
                 "launched": "2026-11-01T00:00:00Z", "billed": "2026-11-01T00:05:00Z"}],
             "replaced": [{"id": "i-1", "attempt": 1, "state": "Lost", "loss": {"cause": "spot", "message": "back",
                 "noticed": "2026-11-01T00:00:00Z", "actAt": "2026-11-01T00:00:00Z"}}],

@@ -14,7 +14,7 @@ pub use assumed::Assumed;
 use jiff::Timestamp;
 
 use self::assumed::counted_on;
-use crate::fit::{Misfit, accepts, untolerated};
+use crate::fit::{Misfit, accepts, is_unlimited, untolerated};
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod};
 use crate::model::names::{NodeName, PodUid};
 use crate::model::resources::Resources;
@@ -206,7 +206,7 @@ fn leaves_places_whole(
         };
         (0..left).for_each(|_| free.subtract(requests));
     }
-    shape.requests.iter().all(|(resource, amount)| free.get(resource.as_str()) >= amount)
+    has(snapshot, node, &free, &shape.requests)
 }
 
 /// Whether a pod tolerates every taint of a node that keeps pods away. A node that is not known yet has none.
@@ -226,7 +226,14 @@ pub fn leaves_assignments_whole(snapshot: &Snapshot, assumed: &Assumed, pod: &Po
     let whole = snapshot.assignments.get(node).is_some_and(|assignments| {
         assignments.iter().any(|assignment| matches!(assignment.capacity, AssignedCapacity::WholeNode))
     });
-    !whole && shape.requests.iter().all(|(resource, amount)| free.get(resource.as_str()) >= amount)
+    !whole && has(snapshot, node, &free, &shape.requests)
+}
+
+/// Whether what is free of a node is enough for requests.
+fn has(snapshot: &Snapshot, node: &str, free: &Resources, requests: &Resources) -> bool {
+    let unlimited =
+        |name: &str| snapshot.nodes.get(node).is_some_and(|entry| is_unlimited(&entry.node.allocatable, name));
+    requests.iter().all(|(name, amount)| free.get(name.as_str()) >= amount || unlimited(name.as_str()))
 }
 
 /// What a node has for a single pod beside everybody else on it and every assignment there. `None`: it is not known, or the pod

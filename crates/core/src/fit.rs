@@ -160,13 +160,17 @@ fn free(node: &Node, usage: &Usage, resource: &ResourceName) -> i64 {
     free_of(&node.allocatable, &usage.requested, resource.as_str())
 }
 
-/// What is left of a resource. Volumes of a driver for which the node names no limit are not limited.
+/// What is left of a resource.
 pub(crate) fn free_of(allocatable: &Resources, requested: &Resources, name: &str) -> i64 {
-    let most = allocatable.get(name);
-    if most == 0 && name.starts_with(ATTACHABLE_VOLUMES) {
+    if is_unlimited(allocatable, name) {
         return i64::MAX;
     }
-    most.saturating_sub(requested.get(name))
+    allocatable.get(name).saturating_sub(requested.get(name))
+}
+
+/// Whether these are volumes of a driver for which the node names no limit.
+pub(crate) fn is_unlimited(allocatable: &Resources, name: &str) -> bool {
+    name.starts_with(ATTACHABLE_VOLUMES) && allocatable.get(name) == 0
 }
 
 fn tolerates_cordon(tolerations: &[Toleration]) -> bool {
@@ -174,7 +178,8 @@ fn tolerates_cordon(tolerations: &[Toleration]) -> bool {
 }
 
 /// Whether the taint keeps no pod away, or is tolerated.
-pub(crate) fn tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
+#[must_use]
+pub fn tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     match taint.effect {
         TaintEffect::PreferNoSchedule => true,
         TaintEffect::NoSchedule | TaintEffect::NoExecute => {

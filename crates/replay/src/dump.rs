@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, PodTemplate};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use muster_api::conventions::Object;
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
@@ -96,6 +97,8 @@ pub struct Dump {
     pub daemon_sets: Vec<DaemonSet>,
     /// Namespaces, for their labels.
     pub namespaces: Vec<Namespace>,
+    /// What keeps pods on nodes that go.
+    pub budgets: Vec<PodDisruptionBudget>,
     /// Priority classes, for pods that do not exist yet.
     pub priorities: Vec<PriorityClass>,
     /// Pools.

@@ -54,7 +54,10 @@ pub const KINDS: [Kind; 21] = [
 ];
 
 /// Those that are read if a dump has them, and are not listed of a running cluster.
-const READ: [Kind; 1] = [kind("", &["v1"], "Namespace", "namespaces", false)];
+const READ: [Kind; 2] = [
+    kind("", &["v1"], "Namespace", "namespaces", false),
+    kind("policy", &["v1"], "PodDisruptionBudget", "poddisruptionbudgets", true),
+];
 
 /// The kind with this group and name.
 #[must_use]

@@ -3,6 +3,7 @@
 mod assignments;
 mod gang;
 mod launches;
+mod leaving;
 mod ordinary;
 mod passing;
 mod purchase;
@@ -17,7 +18,7 @@ use k8s_openapi::api::core::v1::Pod;
 use muster_api::convert;
 use muster_api::convert::ordinary::Namespaces;
 use muster_core::model::gang::Membership;
-use muster_core::model::names::{NodeName, ObjectKey};
+use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node, Usage};
 use muster_core::offering::Ledger;
 use muster_core::planner::plan::Policy;
@@ -115,7 +116,13 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
             facts.assigned.push((gang.clone(), assigned.pod.clone()));
         }
     }
-    let Members { gangs, others, all: _, ignored } = members;
+    let Members { gangs, others, all, ignored } = members;
+    let everybody: Vec<_> = all.iter().map(|known| (Arc::clone(&known.object), known.core.ended)).collect();
+    let moves = leaving::leaving(&others, &everybody, &cluster, &dump);
+    // Who goes stands nowhere any more when somebody else comes.
+    let gone: BTreeSet<_> =
+        all.iter().filter(|known| moves.contains(&known.core.uid)).map(|known| Arc::as_ptr(&known.object)).collect();
+    standing.retain(|(_, object)| !gone.contains(&Arc::as_ptr(object)));
     dump.ignored.extend(ignored);
     let mut planning = Planning {
         levels,
@@ -133,6 +140,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         assignments,
         focus: options.focus.clone(),
         leaving,
+        moves,
         taken: Vec::new(),
     };
     let mut work: Vec<work::Work> = gangs.into_iter().map(|found| work::Work::of_pods(found, &dump)).collect();
@@ -200,6 +208,8 @@ struct Planning<'a> {
     focus: Option<NodeName>,
     /// What terminating pods hold, by node.
     leaving: BTreeMap<NodeName, Vec<Arc<Usage>>>,
+    /// Pods of no gang that have to leave their node.
+    moves: BTreeSet<PodUid>,
     /// Capacity that plans made here took, with the gang.
     taken: Vec<(NodeName, ObjectKey, Usage)>,
 }

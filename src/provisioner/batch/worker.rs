@@ -220,8 +220,13 @@ impl Worker {
     /// Takes a loss into the next pass.
     pub(in crate::provisioner) fn report(&mut self, state: &State, reported: Reported) {
         let Reported { batch, report, written } = reported;
-        if !state.batches.contains_key(&batch) && !self.written.contains_key(&batch) {
+        let known = self.written.get(&batch).or_else(|| state.batches.get(&batch));
+        let Some(known) = known else {
             let _ = written.send(false);
+            return;
+        };
+        if known.batch().newer.is_some() {
+            // It cannot be written down: whoever brought it is answered at once that it was not, and keeps it.
             return;
         }
         let place = self.memory.entry(batch.clone()).or_default().report(report);

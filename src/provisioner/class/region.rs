@@ -15,6 +15,7 @@ use crate::clock::now_real;
 use crate::cluster::Cluster;
 use crate::gang::Events;
 use crate::step::{Step, step};
+use crate::term::Term;
 
 /// What could not be written is written again after this.
 const AGAIN: Duration = Duration::from_secs(15);
@@ -25,7 +26,7 @@ const AGAIN: Duration = Duration::from_secs(15);
 pub async fn without_region(
     client: Client,
     cluster: Cluster,
-    mut leader: watch::Receiver<bool>,
+    mut leader: watch::Receiver<Option<Term>>,
     message: &'static str,
 ) -> anyhow::Result<()> {
     let events = Events::new(client.clone());
@@ -34,7 +35,7 @@ pub async fn without_region(
         changes.borrow_and_update();
         let mut rests = false;
         let state = cluster.load();
-        if *leader.borrow_and_update() && state.snapshot.synced {
+        if leader.borrow_and_update().is_some() && state.snapshot.synced {
             for class in state.classes.values() {
                 let wrote = of_class(&client, &events, class, message).await;
                 rests |= !matches!(wrote, Ok(false));

@@ -25,7 +25,7 @@ use muster_core::model::units::QuantityError;
 use thiserror::Error;
 
 pub use self::constraints::neighbour;
-pub use self::selectors::{is_of_held, of_held};
+pub use self::selectors::{is_of_held, of_held, selects};
 use crate::keys;
 
 /// An object that the API server would not have accepted.

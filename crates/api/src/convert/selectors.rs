@@ -130,7 +130,8 @@ pub(super) fn label_requirements(selector: &LabelSelector) -> Vec<Requirement> {
 }
 
 /// Whether a label selector selects an object with `labels`. None selects nothing, an empty one everything.
-pub(crate) fn selects(selector: Option<&LabelSelector>, labels: &BTreeMap<String, String>) -> bool {
+#[must_use]
+pub fn selects(selector: Option<&LabelSelector>, labels: &BTreeMap<String, String>) -> bool {
     let Some(selector) = selector else { return false };
     let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     equal

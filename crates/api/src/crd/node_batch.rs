@@ -390,6 +390,9 @@ pub struct BatchInstance {
     pub attempt: u32,
     /// `Launched`, `Running`, `Registered`, `Ready`, `Lost`, `Terminating`, `Gone`.
     pub state: String,
+    /// Of a node for pods of no gang: its number among the nodes that `spec.fillings` plans, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<u32>,
     /// Node name, once registered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,

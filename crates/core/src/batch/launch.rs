@@ -345,7 +345,12 @@ fn won(case: &Case<'_>, mut status: BatchStatus, parameters: &LaunchParameters, 
     let got = u32::try_from(ids.len()).unwrap_or(u32::MAX);
     let wanted = status.count;
     let attempt = status.attempt;
-    status.instances = ids.into_iter().map(|id| BatchMember::new(id, attempt, MemberState::Launched)).collect();
+    let partial = case.batch.spec.partial;
+    let member = |(place, id)| BatchMember {
+        place: partial.then_some(place),
+        ..BatchMember::new(id, attempt, MemberState::Launched)
+    };
+    status.instances = (0..).zip(ids).map(member).collect();
     if !status.last().is_some_and(|attempt| attempt.probe) {
         status.failed_rounds = 0;
     }

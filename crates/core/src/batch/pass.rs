@@ -70,7 +70,7 @@ fn decide(case: &Case<'_>) -> Decision {
         Ok(turn) => complete(case, turn),
         Err(Stop::Change(turn)) => complete(case, Turn { requeue: Some(Requeue::Outcome), ..*turn }),
         Err(Stop::Look(look)) => {
-            Decision { looks: vec![look], reports: case.memory.reports.len(), ..nothing(case, Requeue::Outcome) }
+            Decision { looks: vec![look], reports: looked_at(case), ..nothing(case, Requeue::Outcome) }
         }
         Err(Stop::Failed { failure, done }) => failing(case, &failure, done),
     }
@@ -93,9 +93,15 @@ fn unseen(case: &Case<'_>) -> Decision {
         Some(turn) => complete(case, turn),
         None => {
             let rest = nothing(case, Requeue::At(later(case.now(), UNSEEN)));
-            Decision { reports: case.memory.reports.len(), ..rest }
+            Decision { reports: looked_at(case), ..rest }
         }
     }
+}
+
+/// Reports that this decision settles. Of a batch that a newer version wrote nothing is written down: whoever reported a loss brings it
+/// again, until somebody leads who understands the batch.
+fn looked_at(case: &Case<'_>) -> usize {
+    if case.batch.newer.is_some() { 0 } else { case.memory.reports.len() }
 }
 
 /// Makes a decision of a turn: what is written gets its time, its sums and its events.
@@ -123,7 +129,7 @@ fn complete(case: &Case<'_>, mut turn: Turn) -> Decision {
         scratch: turn.scratch.unwrap_or(case.memory.scratch),
         used: true,
         succeeded,
-        reports: case.memory.reports.len(),
+        reports: looked_at(case),
         next,
     }
 }

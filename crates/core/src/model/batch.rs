@@ -37,6 +37,18 @@ pub struct Batch {
     pub newer: Option<String>,
 }
 
+impl Batch {
+    /// Its instances, each with its number among the nodes that the spec plans, and the pods that are planned there.
+    pub fn places(&self) -> impl Iterator<Item = (usize, &BatchMember, &[(String, u32)])> {
+        let planned: Vec<&[(String, u32)]> = self.spec.planned_pods().collect();
+        self.status.instances.iter().enumerate().filter_map(move |(position, member)| {
+            // Where no number is written down, as by another version, they are in order.
+            let number = member.place.map_or(Some(position), |place| usize::try_from(place).ok())?;
+            Some((number, member, *planned.get(number)?))
+        })
+    }
+}
+
 /// What is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -324,6 +336,9 @@ pub struct BatchMember {
     pub attempt: u32,
     /// Where it stands.
     pub state: MemberState,
+    /// Of a node for pods of no gang: its number among the nodes that the spec plans. Others of its batch may be gone by now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<u32>,
     /// Node name, once registered.
     pub node: Option<String>,
     /// When its Node was first seen.
@@ -352,6 +367,7 @@ impl BatchMember {
             id,
             attempt,
             state,
+            place: None,
             node: None,
             registered: None,
             loss: None,

@@ -73,8 +73,7 @@ pub fn planned(batch: &Batch) -> Vec<(NodeName, BTreeMap<Arc<str>, u32>)> {
     if ends || !batch.spec.partial || batch.spec.owner != Owner::Pods {
         return Vec::new();
     }
-    let instances = batch.status.instances.iter().zip(batch.spec.planned_pods());
-    let named = instances.filter_map(|(instance, pods)| Some((NodeName::from(instance.node.as_deref()?), pods)));
+    let named = batch.places().filter_map(|(_, one, pods)| Some((NodeName::from(one.node.as_deref()?), pods)));
     named.map(|(node, pods)| (node, readable(pods))).collect()
 }
 

@@ -142,6 +142,9 @@ pub(super) fn joining(batches: &[Arc<Batch>], snapshot: &Snapshot, offers: &[Off
     for_pods.into_iter().filter_map(|batch| of_batch(batch, snapshot, &occupants, offers, now)).collect()
 }
 
+/// A node that is on its way: its number in the spec, its name once it has registered, and who is planned there.
+type Planned<'a> = (usize, Option<&'a str>, &'a [(String, u32)]);
+
 fn of_batch(
     batch: &Batch,
     snapshot: &Snapshot,
@@ -173,15 +176,19 @@ fn of_batch(
     let rest: Vec<&BatchMember> = status.instances.iter().filter(|one| !settled(one)).collect();
     let all_ready = !status.instances.is_empty() && rest.iter().all(|one| one.state == MemberState::Ready);
     let names: Vec<String> = rest.iter().filter_map(|one| one.node.clone()).collect();
-    let planned = spec.planned_pods().take(usize::try_from(count).unwrap_or(0)).enumerate();
-    let planned = planned.filter(|(number, _)| !status.instances.get(*number).is_some_and(settled));
-    let each: Vec<(usize, &[(String, u32)])> = planned.collect();
+    let each: Vec<Planned<'_>> = if status.instances.is_empty() {
+        let planned = spec.planned_pods().take(usize::try_from(count).unwrap_or(0)).enumerate();
+        planned.map(|(number, pods)| (number, None, pods)).collect()
+    } else {
+        let unsettled = batch.places().filter(|(_, one, _)| !settled(one));
+        unsettled.map(|(number, one, pods)| (number, one.node.as_deref(), pods)).collect()
+    };
     if each.is_empty() {
         return None;
     }
     let mut places: BTreeMap<String, u32> = BTreeMap::new();
     let mut unread = 0_u32;
-    for (class, number) in each.iter().flat_map(|(_, pods)| *pods) {
+    for (class, number) in each.iter().flat_map(|(_, _, pods)| *pods) {
         if is_readable(class) {
             *places.entry(class.clone()).or_default() += number;
         } else {
@@ -210,12 +217,11 @@ fn of_batch(
             && offers.iter().any(|one| one.offer.pool == offer.pool && *one.pool_name == *wanted.node_pool)
     });
     let coming = |overhead: &Usage| {
-        let of_node = |(number, pods): (usize, &[(String, u32)])| {
+        let of_node = |(number, name, pods): Planned<'_>| {
             let (mut used, mut left) = (overhead.clone(), BTreeMap::new());
             for (class, many) in pods {
                 *left.entry(class.clone()).or_default() += many;
             }
-            let name = status.instances.get(number).and_then(|one| one.node.as_deref());
             for (pod, class) in name.and_then(|name| occupants.get(name)).into_iter().flatten() {
                 used.requested.add(&pod.held.requested);
                 used.ports.extend(pod.held.ports.iter().cloned());
@@ -227,7 +233,7 @@ fn of_batch(
         };
         // What a node holds of a class that another version wrote down is not known: it has capacity for nobody else.
         let known = |pods: &[(String, u32)]| pods.iter().all(|(class, _)| is_readable(class));
-        each.iter().copied().filter(|(_, pods)| known(pods)).map(of_node).collect()
+        each.iter().copied().filter(|(_, _, pods)| known(pods)).map(of_node).collect()
     };
     Some(Joining {
         pool: wanted.node_pool.clone(),

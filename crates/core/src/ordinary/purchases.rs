@@ -11,7 +11,7 @@ use super::awaiting::{self, KEPT};
 use super::class::{Parts, digest_of, is_readable, parts};
 use super::refused::{Generations, Purchase, SchedulerRefusals, tried_after};
 use super::round::is_waiting;
-use crate::model::batch::{Batch, BatchMember, LossCause, MemberState, Owner};
+use crate::model::batch::{Batch, BatchMember, BatchPhase, LossCause, MemberState, Owner};
 use crate::model::gang::Pod;
 use crate::model::names::NodeName;
 use crate::model::snapshot::Snapshot;
@@ -149,7 +149,8 @@ impl Purchases {
             let known = known.is_some();
             let on = nodes(batch, seen);
             let failed = never_joined(batch);
-            if !known && on.is_empty() && !failed {
+            // From its launch on: between two looks its nodes may become Ready and go.
+            if !known && on.is_empty() && !failed && batch.status.instances.is_empty() {
                 continue;
             }
             if !known {
@@ -157,6 +158,11 @@ impl Purchases {
                 self.followed.insert(batch.uid.clone(), followed);
             }
             let Some(followed) = self.followed.get_mut(&batch.uid) else { continue };
+            let emptied = went_empty(batch);
+            // All of it ended between two looks: why is not known any more, and nobody came.
+            let status = &batch.status;
+            let unseen =
+                status.phase == BatchPhase::Terminating && status.instances.is_empty() && status.replaced.is_empty();
             followed.excused |= batch.deleting || is_taken(batch);
             for (class, now) in &on {
                 let of = followed.classes.entry(Arc::clone(class)).or_default();
@@ -178,6 +184,10 @@ impl Purchases {
             for (class, of) in followed.classes.iter_mut().filter(|(_, of)| of.came == 0 && !of.over) {
                 match on.get(class) {
                     // Of a class whose nodes have not registered yet nothing is known, unless none of them ever will.
+                    None if unseen || emptied.contains(&**class) => {
+                        (of.was_ready, of.over) = (true, true);
+                        suspects.push((batch.uid.clone(), Arc::clone(class), true));
+                    }
                     None if !of.was_ready && !failed => {}
                     Some(now) if now.less => {
                         of.over = true;
@@ -284,6 +294,15 @@ fn is_taken(batch: &Batch) -> bool {
 fn never_joined(batch: &Batch) -> bool {
     let lost = |one: &BatchMember| one.loss.as_ref().is_some_and(|loss| loss.cause == LossCause::Join);
     batch.status.instances.is_empty() && batch.status.replaced.iter().any(lost)
+}
+
+/// The classes of a batch none of whose nodes is left, and of which one was Ready and was terminated since nothing stood on it.
+fn went_empty(batch: &Batch) -> BTreeSet<&str> {
+    let planned: Vec<&[(String, u32)]> = batch.spec.planned_pods().collect();
+    let gone = batch.status.replaced.iter().filter(|one| one.loss.is_none());
+    let of_gone = gone.filter_map(|one| planned.get(usize::try_from(one.place?).ok()?));
+    let left: BTreeSet<&str> = batch.places().flat_map(|(_, _, pods)| pods).map(|(class, _)| class.as_str()).collect();
+    of_gone.copied().flatten().map(|(class, _)| class.as_str()).filter(|class| !left.contains(class)).collect()
 }
 
 /// The classes that the nodes of a batch which exist are for.

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use crate::model::node::Node;
 
 use super::compile::{Compiled, HOSTNAME, anti_terms};
@@ -148,12 +150,11 @@ impl<'c, 'p> Judge<'c, 'p> {
         seen: &[Placed],
     ) -> bool {
         let Some(here) = self.domain(&spread.key, node, new) else { return false };
-        let mut domains: Vec<(Domain<'_>, u32)> = offered.iter().map(|value| (Domain::Value(value), 0)).collect();
+        let mut domains: FxHashMap<Domain<'_>, u32> = offered.iter().map(|value| (Domain::Value(value), 0)).collect();
         let existing = self.compiled.problem.nodes.len();
         for other in (0..existing + new.len()).filter(|other| counts_for(class, spread, self.node(*other, new))) {
-            let Some(domain) = self.domain(&spread.key, other, new) else { continue };
-            if !domains.iter().any(|(known, _)| *known == domain) {
-                domains.push((domain, 0));
+            if let Some(domain) = self.domain(&spread.key, other, new) {
+                domains.entry(domain).or_default();
             }
         }
         for other in self.counted_nodes(counted, seen) {
@@ -161,13 +162,13 @@ impl<'c, 'p> Judge<'c, 'p> {
                 continue;
             }
             let domain = self.domain(&spread.key, other, new);
-            if let Some((_, count)) = domains.iter_mut().find(|(known, _)| Some(*known) == domain) {
+            if let Some(count) = domain.and_then(|domain| domains.get_mut(&domain)) {
                 *count += 1;
             }
         }
         let enough = domains.len() >= spread.min_domains as usize;
-        let least = domains.iter().map(|(_, count)| *count).min().filter(|_| enough).unwrap_or(0);
-        let there = domains.iter().find(|(known, _)| *known == here).map_or(0, |(_, count)| *count);
+        let least = domains.values().min().copied().filter(|_| enough).unwrap_or(0);
+        let there = domains.get(&here).copied().unwrap_or(0);
         (there + u32::from(own)).saturating_sub(least) <= spread.max_skew
     }
 
@@ -203,7 +204,7 @@ impl<'c, 'p> Judge<'c, 'p> {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Domain<'n> {
     Host(usize),
     Value(&'n str),

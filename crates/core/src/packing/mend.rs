@@ -7,6 +7,8 @@
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 
+use rustc_hash::FxHashMap;
+
 use super::bits::Bits;
 use super::branch::is_valid;
 use super::compile::{Compiled, HOSTNAME};
@@ -39,6 +41,11 @@ const IDLE_OF_DOZENS: usize = 800;
 const IDLE: usize = 150;
 const IDLE_EACH: usize = 6;
 const IDLE_COUNTED: usize = 40;
+
+/// Times that all pods on nodes that exist are looked at in the end; nodes looked at for that, and plans judged.
+const PASSES: usize = 3;
+const FIRST: u64 = 200_000;
+const JUDGED: usize = 200;
 
 /// A fixed sequence of numbers (splitmix64).
 struct Sequence(u64);
@@ -141,8 +148,54 @@ impl<'c, 'p> Search<'c, 'p> {
                 best.state.work = work;
             }
         }
-        best.state.work.mended += spent;
+        let before = best.state.work.nodes;
+        if !broken {
+            self.go_first(&mut best);
+        }
+        best.state.work.mended += spent + best.state.work.nodes - before;
+        best.state.work.nodes = before;
         best
+    }
+
+    /// Pods on nodes that exist go to the first that takes them, as far as that can be found out soon: the rounds pass over some
+    /// nodes, and those that are Ready come before those that are joining.
+    fn go_first(&self, draft: &mut Draft<'c, 'p>) {
+        let first = self.compiled.problem.nodes.len();
+        let most = draft.state.work.nodes + FIRST;
+        let mut judged = 0;
+        // What refused a pod refuses the next of its class, until somebody leaves a node.
+        let mut from: FxHashMap<usize, usize> = FxHashMap::default();
+        for _ in 0..PASSES {
+            let mut moved = false;
+            for pod in 0..draft.slots.len() {
+                let Some((class, at)) = draft.class_of(pod).filter(|(_, at)| *at < first) else { continue };
+                if draft.state.work.nodes > most || judged >= JUDGED {
+                    return;
+                }
+                let linked = draft.state.topology.links(class);
+                let start = if linked { 0 } else { from.get(&class).copied().unwrap_or(0) };
+                draft.state.remove(at, class);
+                let Some(fitted) = (start..at).find_map(|earlier| draft.state.fits(earlier, class)) else {
+                    draft.state.stand(at, class);
+                    from.insert(class, at);
+                    continue;
+                };
+                judged += 1;
+                let to = draft.state.put(class, fitted);
+                draft.slots[pod] = Some(to);
+                if self.stands(draft) {
+                    moved = true;
+                    from.values_mut().for_each(|known| *known = at.min(*known));
+                } else {
+                    draft.state.remove(to, class);
+                    draft.state.stand(at, class);
+                    draft.slots[pod] = Some(at);
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
     }
 
     /// One round: what the draft becomes.

@@ -188,6 +188,10 @@ fn a_single_pod_is_kept_off_assigned_capacity_in_every_resource() {
     let mut large = shape(0);
     large.requests.set("cpu", 9_500);
     assert_eq!(asked(&snapshot, &pod("large", &large), &["n1", "n3"]).0, ["n3"]);
+    // Volumes are assigned capacity where the node says how many it takes, and nothing where it says nothing.
+    let mut with_a_volume = shape(0);
+    with_a_volume.requests.set("attachable-volumes-csi-ebs.csi.aws.com", 1);
+    assert_eq!(asked(&snapshot, &pod("with-a-volume", &with_a_volume), &["n1"]).0, ["n1"]);
     let mut tight = node("n1", 1);
     tight.allocatable.set("pods", 1);
     let (planned, _) = planned(Phase::Planned);
@@ -549,7 +553,15 @@ fn a_crowd_of_replicas_that_is_bound_before_the_watch_shows_the_first_takes_its_
         snapshot.pods.insert(one.uid.clone(), Arc::new(one.clone()));
         assert_eq!(may_post(&snapshot, &Assumed::default(), None, &one.uid, "n1", NOW), expected, "{critical}");
         assert_eq!(may_post(&snapshot, &Assumed::default(), None, &one.uid, "n1", SOON), Ok(None), "time is over");
-    } // What the watch shows by now is counted by the node, and not once more.
+    }
+    // Volumes of a driver for which the node names no limit are no part of it.
+    let mut with_a_volume = shape(0);
+    with_a_volume.requests.set("attachable-volumes-csi-ebs.csi.aws.com", 1);
+    let one = pod("with-a-volume", &with_a_volume);
+    let mut around = snapshot.clone();
+    around.pods.insert(one.uid.clone(), Arc::new(one.clone()));
+    assert_eq!(may_post(&around, &Assumed::default(), None, &one.uid, "n1", NOW), Ok(None));
+    // What the watch shows by now is counted by the node, and not once more.
     let shown = Pod { node: Some(NodeName::from("n1")), ..crowd[0].clone() };
     snapshot.pods.insert(shown.uid.clone(), Arc::new(shown));
     let awaiting = Awaiting { places: [places(&own, 1), places(&large, 1)].into(), until: Some(SOON) };

@@ -312,6 +312,21 @@ fn missing(plan: &Plan) -> Vec<bool> {
     plan.places.iter().map(|place| *place == Place::None).collect()
 }
 
+/// A pod on a node that exists, and one before it in their order that kube-scheduler would put it on just as well.
+fn earlier(problem: &Problem, plan: &Plan) -> Option<(usize, usize)> {
+    let moved = |pod: usize, node: usize| {
+        let mut other = plan.clone();
+        other.places[pod] = Place::Existing(node);
+        other
+    };
+    let existing = plan.places.iter().enumerate().filter_map(|(pod, place)| match place {
+        Place::Existing(node) => Some((pod, *node)),
+        Place::New(_) | Place::None => None,
+    });
+    let all = existing.flat_map(|(pod, node)| (0..node).map(move |before| (pod, before)));
+    all.into_iter().find(|(pod, before)| check(problem, &moved(*pod, *before)).is_empty())
+}
+
 /// Compares so many cases without counters; says the mean and worst excess of cost in thousandths.
 fn compare(cases: u64, budget: Budget) -> (u64, u64, u64) {
     let (mut sum, mut worst, mut counted) = (0, 0, 0);
@@ -323,6 +338,7 @@ fn compare(cases: u64, budget: Budget) -> (u64, u64, u64) {
         let limited = problem.pools.iter().any(|pool| !pool.left.is_empty());
         let plan = plan(&problem);
         assert_eq!(check(&problem, &plan), Vec::<String>::new(), "seed {seed}");
+        assert_eq!(earlier(&problem, &plan), None, "seed {seed}: a pod and a node before its own");
         let mut oracle = Oracle { problem: &problem, best: None };
         let mut existing = vec![Vec::new(); problem.nodes.len()];
         oracle.walk(0, &mut existing, &mut Vec::new(), &mut Vec::new());

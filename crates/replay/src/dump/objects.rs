@@ -147,6 +147,7 @@ impl Dump {
                 self.daemon_sets.push(daemon_set);
             }
             "Namespace" => self.namespaces.push(from(object)?),
+            "PodDisruptionBudget" => self.budgets.push(from(object)?),
             "PriorityClass" => self.priorities.push(from(object)?),
             "NodePool" => self.pools.push(from(object)?),
             "EC2NodeClass" => self.classes.push(from(object)?),

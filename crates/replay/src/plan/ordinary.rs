@@ -28,8 +28,9 @@ struct Planned {
 impl Planning<'_> {
     /// Places pending pods: priority, creation, namespace and name.
     pub(super) fn ordinary(&mut self, others: Vec<Known>, namespaces: &Namespaces) -> (Vec<PodEntry>, Launched) {
+        let waits = |known: &Known| known.core.node.is_none() && known.core.is_live();
         let mut pending: Vec<Known> =
-            others.into_iter().filter(|known| known.core.node.is_none() && known.core.is_live()).collect();
+            others.into_iter().filter(|known| waits(known) || self.moves.contains(&known.core.uid)).collect();
         pending.sort_by_cached_key(|known| {
             let created = known.core.created;
             (Reverse(known.priority), created.is_none(), created, known.core.key.clone())
@@ -52,7 +53,8 @@ impl Planning<'_> {
                 reasons: Vec::new(),
             };
             // kube-scheduler has made capacity for it there, and that capacity is counted already.
-            let nominated = core.nominated.as_ref().filter(|node| self.cluster.node(node).is_some());
+            let nominated = core.nominated.as_ref().filter(|_| core.node.is_none());
+            let nominated = nominated.filter(|node| self.cluster.node(node).is_some());
             match (self.aside(known), &core.shape, nominated) {
                 (Some((outcome, reason)), ..) => {
                     entry.outcome = outcome;

@@ -11,6 +11,7 @@ mod fixed_point;
 mod flags;
 mod hostile;
 mod judge;
+mod leaving;
 mod mixes;
 mod ordinary;
 mod passes;

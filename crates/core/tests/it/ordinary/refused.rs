@@ -185,6 +185,7 @@ impl Life {
             for number in 0..launch.count {
                 let name = format!("n-{seconds}-{}-{number}", self.launched.len());
                 let mut member = BatchMember::new(InstanceId::from(format!("i-{name}")), 1, MemberState::Ready);
+                member.place = Some(number);
                 member.node = Some(name.clone());
                 member.registered = Some(at(seconds));
                 status.instances.push(member);
@@ -270,6 +271,95 @@ fn a_node_that_goes_empty_or_does_not_finish_joining_before_its_minute_is_over_w
     assert!(life.look(20).is_empty());
     life.leave();
     assert_eq!(life.look(30).len(), 1, "the batch went between two looks");
+}
+
+#[test]
+fn nodes_that_became_ready_and_went_empty_between_two_looks_were_in_vain() {
+    for (looked_before, purged, counted) in [(true, false, 1), (true, true, 1), (false, false, 0), (false, true, 0)] {
+        let mut life = Life::of(pods("web", 1, 3_000));
+        life.provision(10);
+        let nodes = std::mem::take(&mut life.setup.nodes);
+        let batch = life.setup.batches.last_mut().unwrap();
+        batch.status.instances[0].state = MemberState::Launched;
+        let registered = batch.status.instances[0].node.take();
+        if looked_before {
+            assert!(life.look(20).is_empty());
+        }
+        life.setup.nodes = nodes;
+        let batch = life.setup.batches.last_mut().unwrap();
+        batch.status.phase = if purged { BatchPhase::Terminating } else { BatchPhase::Draining };
+        let mut gone = batch.status.instances.remove(0);
+        (gone.state, gone.node) = (MemberState::Lost, registered);
+        // What EC2 has ended is listed no more.
+        batch.status.replaced.extend((!purged).then_some(gone));
+        // A process that sees it for the first time does not know who has been there.
+        let found = life.look(30);
+        assert_eq!(found.len(), counted);
+        assert!(found.iter().all(|one| !one.never_ready), "they had been Ready");
+        assert!(life.look(31).is_empty(), "a purchase counts once");
+        life.leave();
+        assert!(life.look(32).is_empty());
+    }
+}
+
+#[test]
+fn of_a_class_whose_nodes_went_before_anybody_looked_or_are_still_to_come_nothing_is_concluded() {
+    // For two classes; the node of the first has served and is long gone, then Muster restarts.
+    let mut life = Life::of([pods("web", 1, 3_000), pods("other", 1, 3_500)].concat());
+    life.provision(10);
+    life.setup.batches[0].status.instances.remove(0);
+    life.setup.pods.retain(|pod| pod.uid.as_str().contains("web"));
+    assert!(life.look(20).is_empty());
+    let batch = &mut life.setup.batches[0];
+    let mut gone = batch.status.instances.remove(0);
+    gone.state = MemberState::Lost;
+    batch.status.replaced.push(gone);
+    assert!(life.look(30).is_empty(), "the node that went empty was for others");
+
+    // Two for one class: one went empty, the other has not come yet.
+    let mut life = Life::of(pods("web", 2, 3_000));
+    life.setup.offers = vec![offered("small", 4_000, 0, 4)];
+    life.provision(10);
+    let batch = &mut life.setup.batches[0];
+    assert_eq!(batch.status.instances.len(), 2);
+    for member in &mut batch.status.instances {
+        member.state = MemberState::Launched;
+        member.node = None;
+    }
+    assert!(life.look(20).is_empty());
+    let batch = &mut life.setup.batches[0];
+    let mut gone = batch.status.instances.remove(0);
+    gone.state = MemberState::Lost;
+    batch.status.replaced.push(gone);
+    assert!(life.look(30).is_empty());
+    // It goes as well.
+    let batch = &mut life.setup.batches[0];
+    let mut gone = batch.status.instances.remove(0);
+    gone.state = MemberState::Lost;
+    batch.status.replaced.push(gone);
+    assert_eq!(life.look(40).len(), 1);
+}
+
+#[test]
+fn when_the_first_node_of_a_batch_has_gone_the_second_is_still_for_its_own_pods() {
+    let mut life = Life::of([pods("web", 1, 3_000), pods("other", 1, 3_500)].concat());
+    life.provision(10);
+    let (first, second) = {
+        let batch = life.setup.batches.last_mut().unwrap();
+        assert_eq!(batch.spec.fillings.len(), 2, "{:?}", batch.spec.fillings);
+        let classes: Vec<String> = batch.spec.fillings.iter().map(|one| one.pods[0].0.clone()).collect();
+        (classes[0].clone(), classes[1].clone())
+    };
+    let batch = life.setup.batches.last_mut().unwrap();
+    let mut gone = batch.status.instances.remove(0);
+    gone.state = MemberState::Lost;
+    batch.status.replaced.push(gone);
+    let left: Vec<_> = kept::planned(batch).into_iter().flat_map(|(_, pods)| pods.into_keys()).collect();
+    assert_eq!(left.iter().map(|class| &**class).collect::<Vec<_>>(), [second.as_str()]);
+    let outcome = life.setup.plan_at(at(20), &life.snapshot());
+    let launched: Vec<&str> =
+        outcome.launches.iter().flat_map(|one| &one.fillings).map(|filling| filling.pods[0].0.as_str()).collect();
+    assert_eq!((outcome.joining, launched), (1, vec![first.as_str()]));
 }
 
 #[test]

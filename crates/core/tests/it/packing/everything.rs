@@ -14,7 +14,7 @@ use muster_core::packing::{Budget, Class, NewNode, Place, Plan, Problem, Rule, S
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use super::{HOSTNAME, ZONE, app, cases, draw, missing, term};
+use super::{HOSTNAME, ZONE, app, cases, draw, earlier, missing, term};
 
 const CAPACITY_TYPE: &str = "capacity-type";
 
@@ -271,6 +271,7 @@ fn run(cases: u64, budget: Budget) -> (u64, u64, u64) {
         let problem = everything(seed, budget, &mut drawn);
         let made = plan(&problem);
         assert_eq!(check(&problem, &made), Vec::<String>::new(), "seed {seed}");
+        assert_eq!(earlier(&problem, &made), None, "seed {seed}: a pod and a node before its own");
         if problem.pools.iter().any(|pool| !pool.min_values.is_empty()) {
             // The enumeration knows no alternatives.
             continue;

@@ -514,6 +514,14 @@ fn a_loss_that_was_reported_waits_until_a_decision_looks_at_it() {
     assert_eq!((failing.next.is_some(), failing.reports), (false, 0), "an edit failed a moment ago");
     let settled = scene.memory.settle(&muster_core::batch::Remains::of(&failing));
     assert_eq!((settled.len(), scene.memory.reports.len()), (0, 1));
+    for stale in [false, true] {
+        let of_a_newer_version = scene.clone().with(|one| {
+            one.batch.newer = Some("phase Dozing".to_owned());
+            one.stale = stale;
+        });
+        let left_alone = of_a_newer_version.decide();
+        assert_eq!((left_alone.next.is_some(), left_alone.reports), (false, 0), "stale: {stale}");
+    }
     let written = scene.decide();
     assert_eq!(written.next.map(|next| next.instances[1].state), Some(MemberState::Lost));
     assert_eq!(written.reports, 1);
