@@ -229,7 +229,7 @@ async fn serve_page(at: PageAt, config: &Config, client: &Client, tasks: &mut Ta
     let access = match &at.tls {
         None => Access::Loopback,
         Some(files) if files.client_authority.is_some() => Access::Certificate,
-        Some(_) => Access::Token(Guard::new(client.clone())),
+        Some(_) => Access::Token(Box::new(Guard::new(client.clone()))),
     };
     let tls = match at.tls {
         Some(files) => Some(Tls::new("page", files).await.context("page.tls")?),

@@ -13,8 +13,9 @@ use k8s_openapi::api::authorization::v1::{
 use kube::api::PostParams;
 use kube::{Api, Client};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::time::timeout;
+use tracing::debug;
 
 use super::single;
 
@@ -22,6 +23,8 @@ use super::single;
 pub const PATH: &str = "/muster/page";
 /// So long an answer of the API server counts; a role that is taken away acts after that.
 const COUNTS: Duration = Duration::from_secs(10);
+/// Tokens asked about at once; about further ones it is not known who they are.
+const ASKING: usize = 4;
 /// Answers kept; where there are more, all are asked for again.
 const KEPT: usize = 1_024;
 /// Longest wait for one answer.
@@ -33,6 +36,8 @@ const LONGEST: usize = 16 << 10;
 pub struct Guard {
     client: Client,
     counts: Duration,
+    /// Tokens asked about at once: these calls share the API server's patience with all others of this process.
+    asking: Semaphore,
     /// By digest: no token is kept.
     known: Mutex<HashMap<[u8; 32], (Instant, Verdict)>>,
 }
@@ -57,7 +62,7 @@ impl Guard {
     /// A guard that asks with this client, which needs the ClusterRole `system:auth-delegator`.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self { client, counts: COUNTS, known: Mutex::default() }
+        Self { client, counts: COUNTS, asking: Semaphore::new(ASKING), known: Mutex::default() }
     }
 
     /// Lets a request through, or answers it.
@@ -67,8 +72,10 @@ impl Guard {
         let Some(token) = bearer(headers) else { return Err(unauthorized()) };
         let verdict = match self.verdict(&token).await {
             Ok(verdict) => verdict,
-            Err(why) => {
-                let text = format!("the API server cannot be asked who you are: {why}\n");
+            Err(error) => {
+                // The cause names this process's own permissions, which are nobody's business who is not known.
+                debug!(error = %crate::telemetry::chain(&error), "a token cannot be asked about");
+                let text = "the API server cannot be asked who you are now\n";
                 return Err(Box::new((StatusCode::SERVICE_UNAVAILABLE, text).into_response()));
             }
         };
@@ -89,7 +96,7 @@ impl Guard {
         {
             return Ok(verdict.clone());
         }
-        // Nobody waits for the answer about somebody else.
+        let Ok(_turn) = self.asking.try_acquire() else { anyhow::bail!("{ASKING} tokens are asked about already") };
         let verdict = timeout(PATIENCE, self.ask(token)).await.map_err(|_| anyhow::anyhow!("no answer in time"))??;
         let mut known = self.known.lock().await;
         if known.len() >= KEPT {
@@ -232,6 +239,34 @@ mod tests {
             assert_eq!(status(&guard, &["Bearer good"]).await, 200);
             assert_eq!(asked.load(Ordering::SeqCst), calls);
         }
+    }
+
+    #[tokio::test]
+    async fn of_many_unknown_tokens_a_few_are_asked_about_at_once_and_who_is_known_gets_in() {
+        let (sent, mut asked) = tokio::sync::mpsc::unbounded_channel();
+        let hangs = tower::service_fn(move |_: Request<Body>| {
+            sent.send(()).unwrap();
+            std::future::pending::<Result<axum::http::Response<Body>, Infallible>>()
+        });
+        let guard = Guard::new(Client::new(hangs, "ns"));
+        let digest: [u8; 32] = Sha256::digest("good").into();
+        guard.known.lock().await.insert(digest, (Instant::now(), Verdict::May));
+        let unknown = (0..ASKING).map(|number| {
+            let guard = &guard;
+            async move { status(guard, &[&format!("Bearer {number}")]).await }
+        });
+        let others = async {
+            for _ in 0..ASKING {
+                asked.recv().await.unwrap();
+            }
+            assert_eq!(status(&guard, &["Bearer one-more"]).await, 503);
+            assert_eq!(status(&guard, &["Bearer good"]).await, 200);
+        };
+        tokio::select! {
+            _ = futures::future::join_all(unknown) => panic!("nobody answers"),
+            () = others => {}
+        }
+        assert!(asked.try_recv().is_err());
     }
 
     #[tokio::test]

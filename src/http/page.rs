@@ -46,7 +46,7 @@ pub enum Access {
     /// Whoever got through TLS with a certificate.
     Certificate,
     /// Whoever brings a token with which the API server lets them see it.
-    Token(Guard),
+    Token(Box<Guard>),
 }
 
 /// One look at the cluster, rendered once for all who ask.
@@ -114,9 +114,6 @@ pub fn router(page: Arc<Page>) -> Router {
 }
 
 async fn answer(Shared(page): Shared<Arc<Page>>, request: Request) -> Response {
-    let Ok(_turn) = page.callers.try_acquire() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "too many look at once\n").into_response();
-    };
     let mut asked = read(&request);
     match &page.access {
         Access::Loopback => {}
@@ -129,6 +126,10 @@ async fn answer(Shared(page): Shared<Arc<Page>>, request: Request) -> Response {
             asked.host = Some("localhost".to_owned());
         }
     }
+    // Whoever is not let in takes nobody's turn.
+    let Ok(_turn) = page.callers.try_acquire() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many look at once\n").into_response();
+    };
     // A name or a method that is refused must not make the cluster be read.
     if let Some(refused) = web::refused(&asked) {
         return written(&refused, false);

@@ -11,7 +11,7 @@ use super::awaiting::{self, KEPT};
 use super::class::{Parts, digest_of, is_readable, parts};
 use super::refused::{Generations, Purchase, SchedulerRefusals, tried_after};
 use super::round::is_waiting;
-use crate::model::batch::{Batch, BatchMember, BatchPhase, LossCause, MemberState, Owner};
+use crate::model::batch::{AttemptOutcome, Batch, BatchMember, BatchPhase, LossCause, MemberState, Owner};
 use crate::model::gang::Pod;
 use crate::model::names::NodeName;
 use crate::model::snapshot::Snapshot;
@@ -161,8 +161,9 @@ impl Purchases {
             let emptied = went_empty(batch);
             // All of it ended between two looks: why is not known any more, and nobody came.
             let status = &batch.status;
-            let unseen =
-                status.phase == BatchPhase::Terminating && status.instances.is_empty() && status.replaced.is_empty();
+            let won = status.last().is_some_and(|attempt| attempt.outcome == AttemptOutcome::Won);
+            let none_left = status.instances.is_empty() && status.replaced.is_empty();
+            let unseen = won && none_left && status.phase == BatchPhase::Terminating;
             followed.excused |= batch.deleting || is_taken(batch);
             for (class, now) in &on {
                 let of = followed.classes.entry(Arc::clone(class)).or_default();
@@ -184,6 +185,8 @@ impl Purchases {
             for (class, of) in followed.classes.iter_mut().filter(|(_, of)| of.came == 0 && !of.over) {
                 match on.get(class) {
                     // Of a class whose nodes have not registered yet nothing is known, unless none of them ever will.
+                    // Who was on nodes that went before this process followed the batch it does not know.
+                    None if !known && emptied.contains(&**class) => of.over = true,
                     None if unseen || emptied.contains(&**class) => {
                         (of.was_ready, of.over) = (true, true);
                         suspects.push((batch.uid.clone(), Arc::clone(class), true));

@@ -181,6 +181,7 @@ impl<'c, 'p> Search<'c, 'p> {
                     continue;
                 };
                 judged += 1;
+                draft.state.work.nodes += (first + draft.slots.len()) as u64;
                 let to = draft.state.put(class, fitted);
                 draft.slots[pod] = Some(to);
                 if self.stands(draft) {
@@ -190,10 +191,30 @@ impl<'c, 'p> Search<'c, 'p> {
                     draft.state.remove(to, class);
                     draft.state.stand(at, class);
                     draft.slots[pod] = Some(at);
+                    from.insert(class, at);
                 }
             }
             if !moved {
                 return;
+            }
+            self.take_in(draft);
+        }
+    }
+
+    /// Pods without a place go to nodes that exist where others have left capacity.
+    fn take_in(&self, draft: &mut Draft<'c, 'p>) {
+        let problem = self.compiled.problem;
+        let missing: Vec<usize> = (0..draft.slots.len()).filter(|pod| draft.slots[*pod].is_none()).collect();
+        for pod in missing.into_iter().take(MISSING) {
+            let Some(class) = problem.kinds[problem.pods[pod]].last().copied() else { continue };
+            let found = (0..problem.nodes.len()).find_map(|at| draft.state.fits(at, class));
+            let Some(fitted) = found else { continue };
+            let at = draft.state.put(class, fitted);
+            draft.slots[pod] = Some(at);
+            draft.state.work.nodes += (problem.nodes.len() + draft.slots.len()) as u64;
+            if !self.stands(draft) {
+                draft.state.remove(at, class);
+                draft.slots[pod] = None;
             }
         }
     }

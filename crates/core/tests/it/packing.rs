@@ -324,6 +324,9 @@ fn earlier(problem: &Problem, plan: &Plan) -> Option<(usize, usize)> {
         Place::New(_) | Place::None => None,
     });
     let all = existing.flat_map(|(pod, node)| (0..node).map(move |before| (pod, before)));
+    // Who has no place would take any.
+    let missing = plan.places.iter().enumerate().filter(|(_, place)| **place == Place::None).map(|(pod, _)| pod);
+    let all = all.chain(missing.flat_map(|pod| (0..problem.nodes.len()).map(move |node| (pod, node))));
     all.into_iter().find(|(pod, before)| check(problem, &moved(*pod, *before)).is_empty())
 }
 

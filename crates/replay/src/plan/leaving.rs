@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muster_api::{convert, keys};
 use muster_core::fit;
@@ -21,7 +21,8 @@ use crate::gangs::Known;
 /// `all`: every pod of the dump and whether it has ended, by which budgets without a status are computed.
 pub(super) fn leaving(others: &[Known], all: &[(Arc<Pod>, bool)], cluster: &Cluster, dump: &Dump) -> BTreeSet<PodUid> {
     // EC2 takes these, whatever a budget says.
-    let instances = dump.batches.iter().flat_map(|batch| batch.status.iter().flat_map(|status| &status.instances));
+    let instances = dump.batches.iter().filter_map(|batch| batch.status.as_ref());
+    let instances = instances.flat_map(|status| status.instances.iter().chain(&status.replaced));
     let ends = instances.filter(|one| one.loss.as_ref().is_some_and(|loss| loss.deadline.is_some()));
     let ends: BTreeSet<&str> = ends.filter_map(|one| one.node.as_deref()).collect();
     let leaves = |known: &&Known| {
@@ -94,7 +95,11 @@ struct Health {
 
 /// As the status of the budget says, else by the pods of the dump.
 fn health(budget: &PodDisruptionBudget, all: &[(Arc<Pod>, bool)]) -> Health {
-    if let Some(status) = &budget.status {
+    // One that the controller has not looked at yet says nothing.
+    let looked_at = |status: &&PodDisruptionBudgetStatus| {
+        status.observed_generation.is_some() || status.expected_pods > 0 || status.disruptions_allowed > 0
+    };
+    if let Some(status) = budget.status.as_ref().filter(looked_at) {
         return Health {
             allowed: status.disruptions_allowed.into(),
             healthy: status.current_healthy.into(),

@@ -146,7 +146,7 @@ fn pods_on_nodes_that_go_are_planned_unless_they_tolerate_it_have_ended_or_belon
 #[test]
 fn pods_whose_eviction_a_budget_forbids_stay_on_the_node_that_goes() {
     let none = Value::Null;
-    let allows = |number: i64| json!({"disruptionsAllowed": number});
+    let allows = |number: i64| json!({"disruptionsAllowed": number, "observedGeneration": 1});
     let unready = json!({"status": {"conditions": []}});
     let as_it_is = json!({});
     let other = json!({"selector": {"matchLabels": {"app": "other"}}});
@@ -158,7 +158,7 @@ fn pods_whose_eviction_a_budget_forbids_stay_on_the_node_that_goes() {
         one
     };
     let pending = json!({"status": {"phase": "Pending", "conditions": []}});
-    let rows: [(&str, Vec<Value>, &Value, bool); 16] = [
+    let rows: [(&str, Vec<Value>, &Value, bool); 18] = [
         ("a status that allows none", vec![budget("a", &json!({}), &allows(0))], &as_it_is, false),
         ("a status that allows one", vec![budget("a", &json!({}), &allows(1))], &as_it_is, true),
         (
@@ -177,6 +177,18 @@ fn pods_whose_eviction_a_budget_forbids_stay_on_the_node_that_goes() {
         ),
         ("a budget of others", vec![budget("a", &other, &allows(0))], &as_it_is, true),
         ("all have to stay", vec![budget("a", &json!({"minAvailable": "100%"}), &none)], &as_it_is, false),
+        (
+            "all have to stay, and nobody has looked yet",
+            vec![budget("a", &json!({"minAvailable": "100%"}), &json!({}))],
+            &as_it_is,
+            false,
+        ),
+        (
+            "one may go, and nobody has looked yet",
+            vec![budget("a", &json!({"maxUnavailable": 1}), &json!({}))],
+            &as_it_is,
+            true,
+        ),
         ("one of two has to stay", vec![budget("a", &json!({"minAvailable": 1}), &none)], &as_it_is, true),
         ("half of two has to stay", vec![budget("a", &json!({"minAvailable": "50%"}), &none)], &as_it_is, true),
         ("51 % of two have to stay", vec![budget("a", &json!({"minAvailable": "51%"}), &none)], &as_it_is, false),
@@ -209,14 +221,14 @@ fn pods_on_an_instance_that_ec2_takes_are_planned_whatever_a_budget_says() {
         json!({
             "apiVersion": "muster.dev/v1alpha1", "kind": "NodeBatch", "metadata": {"name": "b", "uid": "u-b"},
             "spec": {"count": 1, "fill": "Partial", "nodePools": ["p"], "offers": [{"instanceType": "m", "nodePool": "p", "count": 1}]},
-            "status": {"version": 1, "phase": "InUse", "count": 1, "nodePool": "p", "instanceType": "m", "zone": "z-1", "instances": [{
+            "status": {"version": 1, "phase": "Draining", "count": 1, "nodePool": "p", "instanceType": "m", "zone": "z-1", "replaced": [{
                 "id": "i-0", "state": "Lost", "attempt": 1, "node": "n0",
                 "loss": {"cause": "spot", "message": "back", "noticed": "2026-07-20T09:00:00Z", "actAt": "2026-07-20T09:00:00Z", "deadline": deadline},
             }]},
         })
     };
     for (deadline, moves) in [(json!("2026-07-20T09:02:00Z"), 1), (Value::Null, 0)] {
-        let none = budget("a", &json!({}), &json!({"disruptionsAllowed": 0}));
+        let none = budget("a", &json!({}), &json!({"disruptionsAllowed": 0, "expectedPods": 1}));
         let found = pods(&[node("n0", "taint"), pod(&json!({})), none, batch(deadline)]);
         assert_eq!(found.len(), moves);
     }

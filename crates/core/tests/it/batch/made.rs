@@ -14,7 +14,7 @@ use super::ec2::CLUSTER_UID;
 use crate::world;
 
 /// The tags of what an attempt of a batch makes.
-pub(super) fn tags(batch_uid: &str, gang_uid: Option<&str>, attempt: u32) -> BatchTags {
+pub(crate) fn tags(batch_uid: &str, gang_uid: Option<&str>, attempt: u32) -> BatchTags {
     BatchTags {
         cluster_uid: CLUSTER_UID.to_owned(),
         cluster_name: "prod".to_owned(),
@@ -25,7 +25,7 @@ pub(super) fn tags(batch_uid: &str, gang_uid: Option<&str>, attempt: u32) -> Bat
 }
 
 /// An attempt at three nodes on demand in zone a, with the parameters of its call.
-pub(super) fn attempt(
+pub(crate) fn attempt(
     tags: BatchTags,
     instance_type: &str,
     way: LaunchWay,

@@ -16,7 +16,7 @@ mod heals;
 mod history;
 mod kube_scheduler;
 #[cfg(test)]
-mod made;
+pub(crate) mod made;
 mod pods;
 mod race;
 mod recorded;

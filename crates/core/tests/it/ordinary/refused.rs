@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::ec2::NoticeKind;
-use muster_core::model::batch::{BatchMember, BatchPhase, Loss, LossCause, MemberState};
+use muster_core::ec2::{LaunchWay, NoticeKind};
+use muster_core::model::batch::{AttemptOutcome, BatchMember, BatchPhase, Loss, LossCause, MemberState};
 use muster_core::model::gang::Pod;
 use muster_core::model::names::{InstanceId, NodeName};
 use muster_core::model::snapshot::Snapshot;
@@ -13,6 +13,7 @@ use muster_core::ordinary::awaiting::{Classes, awaiting};
 use muster_core::ordinary::{Cause, Generations, InVain, Purchase, Purchases, SchedulerRefusals, Seen, digest};
 
 use super::{POOL, Setup, asks, awaiting as kept, offered, pods, shown};
+use crate::batch::made;
 use crate::world::{at, node, pod};
 
 const MINUTE: i64 = 60;
@@ -275,7 +276,14 @@ fn a_node_that_goes_empty_or_does_not_finish_joining_before_its_minute_is_over_w
 
 #[test]
 fn nodes_that_became_ready_and_went_empty_between_two_looks_were_in_vain() {
-    for (looked_before, purged, counted) in [(true, false, 1), (true, true, 1), (false, false, 0), (false, true, 0)] {
+    let (won, violated) = (AttemptOutcome::Won, AttemptOutcome::Violated);
+    for (looked_before, purged, outcome, counted) in [
+        (true, false, won, 1),
+        (true, true, won, 1),
+        (true, true, violated, 0),
+        (false, false, won, 0),
+        (false, true, won, 0),
+    ] {
         let mut life = Life::of(pods("web", 1, 3_000));
         life.provision(10);
         let nodes = std::mem::take(&mut life.setup.nodes);
@@ -288,6 +296,8 @@ fn nodes_that_became_ready_and_went_empty_between_two_looks_were_in_vain() {
         life.setup.nodes = nodes;
         let batch = life.setup.batches.last_mut().unwrap();
         batch.status.phase = if purged { BatchPhase::Terminating } else { BatchPhase::Draining };
+        let tags = made::tags(&batch.uid, None, 1);
+        batch.status.attempts.push(made::attempt(tags, "small", LaunchWay::Fleet, outcome, (None, None)));
         let mut gone = batch.status.instances.remove(0);
         (gone.state, gone.node) = (MemberState::Lost, registered);
         // What EC2 has ended is listed no more.
@@ -315,6 +325,18 @@ fn of_a_class_whose_nodes_went_before_anybody_looked_or_are_still_to_come_nothin
     gone.state = MemberState::Lost;
     batch.status.replaced.push(gone);
     assert!(life.look(30).is_empty(), "the node that went empty was for others");
+
+    // The same, and EC2 still ends the first when Muster restarts.
+    let mut life = Life::of([pods("web", 1, 3_000), pods("other", 1, 3_500)].concat());
+    life.provision(10);
+    let batch = &mut life.setup.batches[0];
+    let mut gone = batch.status.instances.remove(0);
+    gone.state = MemberState::Lost;
+    batch.status.replaced.push(gone);
+    life.setup.nodes.remove(0);
+    life.setup.pods.retain(|pod| pod.uid.as_str().contains("web"));
+    assert!(life.look(20).is_empty(), "it may have served");
+    assert!(life.look(30).is_empty());
 
     // Two for one class: one went empty, the other has not come yet.
     let mut life = Life::of(pods("web", 2, 3_000));
