@@ -1,11 +1,12 @@
 //! Configuration of `muster serve`: one YAML file, every key known, every value checked before anything starts.
 
 mod page;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jiff::SignedDuration;
 use muster_core::ec2::{CapacityType, ClusterAccess};
@@ -18,6 +19,7 @@ use crate::cloud::{CallClass, Changes, Limit, LimitSettings};
 use crate::server::TlsFiles;
 use crate::telemetry::{LogConfig, LogFormat};
 use page::RawPage;
+use tls::RawTls;
 
 pub use page::PageAt;
 
@@ -129,20 +131,6 @@ impl Default for RawExtender {
     fn default() -> Self {
         Self { listen: "127.0.0.1:8888".to_owned(), tls: None }
     }
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct RawTls {
-    cert_file: PathBuf,
-    key_file: PathBuf,
-    client_ca_file: PathBuf,
-    #[serde(default = "every_minute")]
-    reload: String,
-}
-
-fn every_minute() -> String {
-    "60s".to_owned()
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -514,18 +502,7 @@ impl Config {
             scheduler_names: raw.scheduler_names,
             accelerators: raw.accelerators,
             extender: address("extender.listen", &raw.extender.listen)?,
-            tls: raw
-                .extender
-                .tls
-                .map(|tls| {
-                    Ok(TlsFiles {
-                        certificate: tls.cert_file,
-                        key: tls.key_file,
-                        client_authority: Some(tls.client_ca_file),
-                        reload: duration("extender.tls.reload", &tls.reload)?.unsigned_abs(),
-                    })
-                })
-                .transpose()?,
+            tls: raw.extender.tls.map(mutual).transpose()?,
             max_age: duration("state.maxAge", &raw.state.max_age)?,
             watch_released: duration("watch.released", &raw.watch.released)?,
             watch_committing: duration("watch.committing", &raw.watch.committing)?,
@@ -577,7 +554,15 @@ impl Config {
     }
 }
 
-fn duration(key: &str, text: &str) -> Result<SignedDuration, ConfigError> {
+/// kube-scheduler is known by its certificate.
+fn mutual(tls: RawTls) -> Result<TlsFiles, ConfigError> {
+    let files = tls.files("extender.tls")?;
+    let unknown =
+        || value("extender.tls.clientCaFile", "is missing: kube-scheduler is known by a certificate of it alone");
+    if files.client_authority.is_some() { Ok(files) } else { Err(unknown()) }
+}
+
+fn duration(key: impl Into<String>, text: &str) -> Result<SignedDuration, ConfigError> {
     let parsed: Result<SignedDuration, _> = text.parse();
     parsed
         .ok()

@@ -42,8 +42,8 @@ use crate::http::{Access, Guard, Health};
 use crate::lease::Election;
 use crate::progress::{Beat, Progress};
 use crate::provisioner::{self, Provisioner, ProvisionerOptions, WaySource};
-use crate::server::{self, Tls};
-use crate::telemetry::Metrics;
+use crate::server::{self, Tls, TlsFiles};
+use crate::telemetry::{ExtenderMetrics, Metrics};
 use crate::term::Term;
 use crate::{extender, fake_kubelet, http, permissions, step, telemetry};
 
@@ -115,9 +115,10 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         stopping: AtomicBool::new(false),
     });
     let recorder = config.decisions.map(Recorder::new);
-    tasks.serve("http", config.http, http::router(Arc::clone(&health), recorder.clone()), None).await?;
+    tasks.serve("http", config.http, http::router(Arc::clone(&health), recorder.clone()), None, None).await?;
     if let Some(at) = config.page.clone() {
-        serve_page(at, &config, &client, &mut tasks).await?;
+        let router = http::page_router(Arc::new(page(&at, &config, &client)));
+        tasks.serve("page", at.address, router, at.tls, None).await?;
     }
     let commits = TaskTracker::new();
     let requeue = Arc::new(Notify::new());
@@ -140,14 +141,8 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         config.scheduler_names.clone(),
         ExtenderLimits::default(),
     ));
-    let tls = match config.tls.clone() {
-        Some(files) => Some(Tls::new("extender", files).await.context("extender.tls")?),
-        None => None,
-    };
-    tasks.serve("extender", config.extender, extender::router(extender), tls.as_ref()).await?;
-    if let Some(tls) = tls {
-        tasks.spawn("tls", tls.follow(Some(metrics.extender.clone()), cancel.clone()));
-    }
+    let counted = Some(metrics.extender.clone());
+    tasks.serve("extender", config.extender, extender::router(extender), config.tls.clone(), counted).await?;
     tasks.spawn(
         "watches",
         cluster::run(reach, Arc::clone(cluster.contacts()), store, watches, progress.of("watches"), cancel.clone()),
@@ -225,26 +220,13 @@ pub(crate) async fn stopped() {
     }
 }
 
-async fn serve_page(at: PageAt, config: &Config, client: &Client, tasks: &mut Tasks) -> anyhow::Result<()> {
+/// The page of this cluster, read as `muster ui` reads it, with this process's own permissions.
+fn page(at: &PageAt, config: &Config, client: &kube::Client) -> http::Page {
     let access = match &at.tls {
         None => Access::Loopback,
         Some(files) if files.client_authority.is_some() => Access::Certificate,
         Some(_) => Access::Token(Box::new(Guard::new(client.clone()))),
     };
-    let tls = match at.tls {
-        Some(files) => Some(Tls::new("page", files).await.context("page.tls")?),
-        None => None,
-    };
-    let router = http::page_router(Arc::new(page(access, config, client)));
-    tasks.serve("page", at.address, router, tls.as_ref()).await?;
-    if let Some(tls) = tls {
-        tasks.spawn("page-tls", tls.follow(None, tasks.cancel.clone()));
-    }
-    Ok(())
-}
-
-/// The page of this cluster, read as `muster ui` reads it, with this process's own permissions.
-fn page(access: Access, config: &Config, client: &kube::Client) -> http::Page {
     let client = client.clone();
     let in_force = InForce { levels: Some(config.levels.clone()), scheduler_names: config.scheduler_names.clone() };
     http::Page::new(access, move || {
@@ -527,15 +509,24 @@ impl Tasks {
         self.set.spawn(async move { (name, task.await) }.instrument(info_span!("task", name)));
     }
 
+    /// Listens, behind TLS if there are files, which are followed; `counted`: where it is counted that they were read again.
     async fn serve(
         &mut self,
         name: &'static str,
         address: SocketAddr,
         router: axum::Router,
-        tls: Option<&Tls>,
+        files: Option<TlsFiles>,
+        counted: Option<ExtenderMetrics>,
     ) -> anyhow::Result<()> {
+        let tls = match files {
+            Some(files) => Some(Tls::new(name, files).await.with_context(|| format!("{name}.tls"))?),
+            None => None,
+        };
         let listener = TcpListener::bind(address).await.with_context(|| format!("{name}: listen on {address}"))?;
-        self.spawn(name, server::serve(listener, router, tls.map(Tls::config), self.cancel.clone()));
+        self.spawn(name, server::serve(listener, router, tls.as_ref().map(Tls::config), self.cancel.clone()));
+        if let Some(tls) = tls {
+            self.spawn("tls", tls.follow(counted, self.cancel.clone()));
+        }
         Ok(())
     }
 }

@@ -1,11 +1,11 @@
 //! Where the page is, and who may see it.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{ConfigError, address, duration, every_minute, value};
+use super::tls::RawTls;
+use super::{ConfigError, address, value};
 use crate::server::TlsFiles;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -13,16 +13,6 @@ use crate::server::TlsFiles;
 pub(super) struct RawPage {
     listen: Option<String>,
     tls: Option<RawTls>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct RawTls {
-    cert_file: PathBuf,
-    key_file: PathBuf,
-    client_ca_file: Option<PathBuf>,
-    #[serde(default = "every_minute")]
-    reload: String,
 }
 
 /// Where the page is served.
@@ -43,15 +33,7 @@ pub(super) fn page(raw: RawPage) -> Result<Option<PageAt>, ConfigError> {
         return alone.map_or(Ok(None), Err);
     };
     let address = address(KEY, &text)?;
-    let files = |tls: RawTls| {
-        Ok(TlsFiles {
-            certificate: tls.cert_file,
-            key: tls.key_file,
-            client_authority: tls.client_ca_file,
-            reload: duration("page.tls.reload", &tls.reload)?.unsigned_abs(),
-        })
-    };
-    let tls = raw.tls.map(files).transpose()?;
+    let tls = raw.tls.map(|tls| tls.files("page.tls")).transpose()?;
     if tls.is_some() || address.ip().is_loopback() {
         return Ok(Some(PageAt { address, tls }));
     }

@@ -18,7 +18,6 @@ use jiff::Timestamp;
 use kube::Client;
 use muster_api::crd::EC2NodeClass;
 use muster_api::{books, keys, node_class};
-
 use muster_core::batch::{Report, spent_so_far};
 use muster_core::ec2::{ClusterAccess, ErrorClass, Family, Reservation, classify};
 use muster_core::model::batch::AttemptOutcome;

@@ -76,8 +76,11 @@ impl Tls {
 
     /// Reads the files again and again until cancelled. What cannot be used leaves what serves as it is. `metrics`: where that is counted.
     pub async fn follow(mut self, metrics: Option<ExtenderMetrics>, cancel: CancellationToken) -> anyhow::Result<()> {
-        let expires =
-            |contents: &Contents| metrics.as_ref().map(|metrics| metrics.certificate_expiry.set(contents.expires()));
+        let expires = |contents: &Contents| {
+            if let Some(metrics) = &metrics {
+                metrics.certificate_expiry.set(contents.expires());
+            }
+        };
         expires(&self.contents);
         let mut tick = tokio::time::interval(self.files.reload);
         let mut stated = None;
@@ -90,13 +93,17 @@ impl Tls {
                 Ok(false) => stated = None,
                 Ok(true) => {
                     stated = None;
-                    metrics.as_ref().map(|metrics| metrics.tls_reloads.inc());
+                    if let Some(metrics) = &metrics {
+                        metrics.tls_reloads.inc();
+                    }
                     expires(&self.contents);
                     info!("certificates of the {} were read again", self.of);
                 }
                 Err(problem) => {
                     let problem = format!("{problem:#}");
-                    metrics.as_ref().map(|metrics| metrics.tls_reload_errors.inc());
+                    if let Some(metrics) = &metrics {
+                        metrics.tls_reload_errors.inc();
+                    }
                     // Once per problem: it stays until somebody mends the files.
                     if stated.as_ref() != Some(&problem) {
                         error!(

@@ -97,7 +97,7 @@ impl<'c, 'p> Draft<'c, 'p> {
     }
 
     /// Pods without a place into nodes that exist, whatever they prefer, until nobody finds one any more.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let problem = self.state.compiled.problem;
         let mut from: rustc_hash::FxHashMap<usize, usize> = rustc_hash::FxHashMap::default();
         loop {

@@ -197,24 +197,13 @@ impl<'c, 'p> Search<'c, 'p> {
             if !moved {
                 return;
             }
-            self.take_in(draft);
-        }
-    }
-
-    /// Pods without a place go to nodes that exist where others have left capacity.
-    fn take_in(&self, draft: &mut Draft<'c, 'p>) {
-        let problem = self.compiled.problem;
-        let missing: Vec<usize> = (0..draft.slots.len()).filter(|pod| draft.slots[*pod].is_none()).collect();
-        for pod in missing.into_iter().take(MISSING) {
-            let Some(class) = problem.kinds[problem.pods[pod]].last().copied() else { continue };
-            let found = (0..problem.nodes.len()).find_map(|at| draft.state.fits(at, class));
-            let Some(fitted) = found else { continue };
-            let at = draft.state.put(class, fitted);
-            draft.slots[pod] = Some(at);
-            draft.state.work.nodes += (problem.nodes.len() + draft.slots.len()) as u64;
-            if !self.stands(draft) {
-                draft.state.remove(at, class);
-                draft.slots[pod] = None;
+            // Others may have left what pods without a place wait for.
+            if draft.is_short() {
+                let before = draft.clone();
+                draft.settle();
+                if !self.stands(draft) {
+                    *draft = before;
+                }
             }
         }
     }

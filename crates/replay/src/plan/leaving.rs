@@ -15,8 +15,9 @@ use super::Cluster;
 use crate::dump::Dump;
 use crate::gangs::Known;
 
-/// The pods of no gang, as far as that is known, that have to leave their node: it is being deleted or has the taint `muster.dev/disrupted`, which they do not
-/// tolerate, and nothing keeps them there. A pod that is terminating already comes back only if a StatefulSet makes it again.
+/// The pods of no gang, as far as that is known, that have to leave their node: it is being deleted or has the taint
+/// `muster.dev/disrupted`, which they do not tolerate, and nothing keeps them there. A pod that is terminating already comes back
+/// only if a StatefulSet makes it again.
 ///
 /// `all`: every pod of the dump and whether it has ended, by which budgets without a status are computed.
 pub(super) fn leaving(others: &[Known], all: &[(Arc<Pod>, bool)], cluster: &Cluster, dump: &Dump) -> BTreeSet<PodUid> {
