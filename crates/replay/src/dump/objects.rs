@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, PodTemplate, PodTemplateSpec};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muster_api::conventions::{Kind, Object};
 use muster_api::dra::DeviceUse;
 use muster_api::{convert, keys};
@@ -147,7 +149,11 @@ impl Dump {
                 self.daemon_sets.push(daemon_set);
             }
             "Namespace" => self.namespaces.push(from(object)?),
-            "PodDisruptionBudget" => self.budgets.push(from(object)?),
+            "PodDisruptionBudget" => {
+                let budget: PodDisruptionBudget = from(object)?;
+                check_budget(&budget)?;
+                self.budgets.push(budget);
+            }
             "PriorityClass" => self.priorities.push(from(object)?),
             "NodePool" => self.pools.push(from(object)?),
             "EC2NodeClass" => self.classes.push(from(object)?),
@@ -210,6 +216,21 @@ fn check_node(node: &Node) -> Result<(), String> {
     }
     let status = node.status.as_ref();
     not_negative(status.and_then(|status| status.allocatable.as_ref()), "status.allocatable")
+}
+
+/// Numbers and percentages, as the API server takes them.
+fn check_budget(budget: &PodDisruptionBudget) -> Result<(), String> {
+    let spec = budget.spec.iter();
+    let amounts =
+        spec.flat_map(|spec| [("minAvailable", &spec.min_available), ("maxUnavailable", &spec.max_unavailable)]);
+    for (field, amount) in amounts {
+        let Some(IntOrString::String(text)) = amount else { continue };
+        let digits = text.strip_suffix('%').unwrap_or_default();
+        if digits.is_empty() || digits.len() > 9 || !digits.bytes().all(|one| one.is_ascii_digit()) {
+            return Err(format!("spec.{field}: `{text}` is neither a number nor a percentage such as 50%"));
+        }
+    }
+    Ok(())
 }
 
 fn check_pod(pod: &Pod) -> Result<(), String> {

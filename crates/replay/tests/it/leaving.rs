@@ -233,3 +233,19 @@ fn pods_on_an_instance_that_ec2_takes_are_planned_whatever_a_budget_says() {
         assert_eq!(found.len(), moves);
     }
 }
+
+#[test]
+fn a_budget_that_is_neither_a_number_nor_a_percentage_is_named_and_keeps_nobody() {
+    for (field, text) in
+        [("minAvailable", "half"), ("maxUnavailable", "-1%"), ("minAvailable", "%"), ("minAvailable", "5")]
+    {
+        let objects = [node("n0", "taint"), pod(&json!({})), budget("a", &json!({field: text}), &Value::Null)];
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+        let (document, _) = planned(&list, &catalogue().to_string());
+        let ignored = document["ignored"].as_array().unwrap();
+        assert_eq!((ignored.len(), &ignored[0]["name"]), (1, &json!("a")));
+        let why = ignored[0]["why"].as_str().unwrap();
+        assert!(why.contains(&format!("spec.{field}: `{text}`")), "{why}");
+        assert_eq!(document["pods"].as_array().unwrap().len(), 1);
+    }
+}
