@@ -172,6 +172,20 @@ test-helm: ## Install, upgrade, roll back and uninstall by Helm 3 and 4; the cha
 	@folder=$$(hack/helm/build.sh) || exit 1; \
 	MUSTER_HELM=$$folder cargo test --workspace --test e2e -- install::
 
+# moto plays what the EC2 simulator does not; AWS's own tool asks both.
+AWS := awscli==1.46.3 moto[server,cloudformation,ec2,iam,sqs,events]==5.2.5
+AWS_ENV = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/muster/aws-1.46.3
+
+test-getting-started: ## Execute docs/getting-started-eks.md line by line: git, kubectl, Helm and the AWS CLI against simulators
+	@$(call control-plane,make test-getting-started: not possible without the real Kubernetes control plane: )
+	@if [ ! -x $(AWS_ENV)/bin/moto_server ] && ! { python3 -m venv $(AWS_ENV) && \
+	$(AWS_ENV)/bin/python -m pip install --quiet --disable-pip-version-check $(foreach one,$(AWS),'$(one)'); }; then \
+		echo "make test-getting-started: not possible: the AWS CLI and moto cannot be installed with python3 -m venv and pip" >&2; \
+		[ "$${CI:-}" = true ] && exit 3 || exit 0; \
+	fi; \
+	folder=$$(hack/helm/build.sh) || exit 1; \
+	MUSTER_HELM=$$folder MUSTER_AWS=$(AWS_ENV)/bin cargo test --workspace --test e2e -- first_contact:: --nocapture
+
 # Needs cargo-mutants (`cargo install cargo-mutants --locked`). Some hours on four cores; SHARD=1/20 takes every twentieth.
 # Debug implementations are for people who look at a failure, and decide nothing.
 mutants: ## Change the pass over NodeBatches line by line, and see that a test notices each; SHARD=k/n takes a part

@@ -37,7 +37,7 @@ const ATTEMPTS: u32 = 3;
 
 /// Controllers that Jobs, StatefulSets, DaemonSets and nodes need, and no more: each idle one
 /// still lists and watches. No taint eviction: a test that wants it names it.
-pub(super) const CONTROLLERS: &str = "--controllers=job-controller,garbage-collector-controller,\
+pub const CONTROLLERS: &str = "--controllers=job-controller,garbage-collector-controller,\
     namespace-controller,node-lifecycle-controller,pod-garbage-collector-controller,\
     replicaset-controller,statefulset-controller,daemonset-controller,disruption-controller,\
     ttl-after-finished-controller";

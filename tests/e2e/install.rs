@@ -13,7 +13,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster::testbed::installer::run;
 use muster::testbed::workloads::TestJob;
-use muster::testbed::{Identity, Installer, Stack, repository};
+use muster::testbed::{Identity, Installer, Stack, TestCluster, repository};
 use muster_api::crd::NodeBatch;
 use serde_json::{Value, json};
 
@@ -272,8 +272,7 @@ async fn replicas(stack: &Stack) -> i32 {
     deployments.get("muster").await.unwrap().spec.unwrap().replicas.unwrap()
 }
 
-/// Runs the hook's Pod as a kubelet would: the container's arguments, with the identity of its ServiceAccount. Ends with
-/// what the container reported.
+/// Waits for the hook's Pod and runs it as a kubelet would. Ends with what the container reported.
 async fn play_the_hook(stack: &Stack) -> String {
     let pods: Api<Pod> = Api::namespaced(stack.admin().unwrap(), "muster-system");
     let hook = ListParams::default().labels("app.kubernetes.io/name=muster-refuse-uninstall");
@@ -284,19 +283,25 @@ async fn play_the_hook(stack: &Stack) -> String {
             tokio::task::yield_now().await;
             continue;
         };
-        let spec = pod.spec.as_ref().unwrap();
-        assert_eq!(spec.service_account_name.as_deref(), Some("muster"));
-        let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_muster"))
-            .args(spec.containers[0].args.as_ref().unwrap())
-            .env("KUBECONFIG", stack.cluster.kubeconfig(Identity::Muster))
-            .output()
-            .await
-            .unwrap();
-        let phase = if output.status.success() { "Succeeded" } else { "Failed" };
-        let patch = Patch::Merge(json!({"status": {"phase": phase}}));
-        pods.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await.unwrap();
-        return String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        return run_hook(&stack.cluster, &pods, pod).await;
     }
+}
+
+/// Runs a Pod of the hook: the container's arguments, with the identity of its ServiceAccount. Ends with what the container
+/// reported.
+pub(crate) async fn run_hook(cluster: &TestCluster, pods: &Api<Pod>, pod: &Pod) -> String {
+    let spec = pod.spec.as_ref().unwrap();
+    assert_eq!(spec.service_account_name.as_deref(), Some("muster"));
+    let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_muster"))
+        .args(spec.containers[0].args.as_ref().unwrap())
+        .env("KUBECONFIG", cluster.kubeconfig(Identity::Muster))
+        .output()
+        .await
+        .unwrap();
+    let phase = if output.status.success() { "Succeeded" } else { "Failed" };
+    let patch = Patch::Merge(json!({"status": {"phase": phase}}));
+    pods.patch_status(&pod.name_any(), &PatchParams::default(), &patch).await.unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

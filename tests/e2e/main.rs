@@ -15,6 +15,7 @@ mod demo;
 mod denied;
 mod dra;
 mod existing_nodes;
+mod first_contact;
 mod fits;
 mod getting_started;
 mod ha;

@@ -20,6 +20,21 @@ pub(crate) fn names() -> Vec<String> {
     FAMILIES.iter().flat_map(|(name, _)| [(*name).to_owned(), format!("spot-{name}")]).collect()
 }
 
+/// Codes of Service Quotas, for the families that most accounts ask for.
+const CODES: [(&str, &str); 6] = [
+    ("L-1216C47A", "standard"),
+    ("L-DB2E81BA", "g"),
+    ("L-417A185B", "p"),
+    ("L-34B43A08", "spot-standard"),
+    ("L-3819A6DF", "spot-g"),
+    ("L-7212CCBC", "spot-p"),
+];
+
+/// The quota that Service Quotas has under a code.
+pub(crate) fn of_code(code: &str) -> Option<&'static str> {
+    CODES.iter().find(|(known, _)| *known == code).map(|(_, quota)| *quota)
+}
+
 /// The quota a type counts towards; nothing is provisioned in a reservation that was not counted before.
 pub(crate) fn of(instance_type: &str, capacity_type: MarketType) -> String {
     let letters: String = instance_type.chars().take_while(char::is_ascii_lowercase).collect();

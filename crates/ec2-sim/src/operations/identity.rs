@@ -1,4 +1,4 @@
-//! STS GetCallerIdentity, EKS DescribeCluster and DescribeAccessEntry, and IAM GetInstanceProfile.
+//! STS GetCallerIdentity; EKS DescribeCluster, DescribeAccessEntry, DescribeAddon and CreateAddon; IAM GetInstanceProfile.
 
 use serde_json::json;
 
@@ -36,7 +36,11 @@ pub(super) fn cluster(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiEr
         "version": cluster.version,
         "endpoint": cluster.endpoint,
         "roleArn": format!("arn:aws:iam::{}:role/{}", scenario.account, cluster.name),
-        "resourcesVpcConfig": {"subnetIds": subnets, "vpcId": cluster.vpc.as_ref().unwrap_or(&scenario.vpc)},
+        "resourcesVpcConfig": {
+            "subnetIds": subnets,
+            "clusterSecurityGroupId": scenario.security_groups.first().map(|group| &group.id),
+            "vpcId": cluster.vpc.as_ref().unwrap_or(&scenario.vpc),
+        },
         "accessConfig": {"authenticationMode": cluster.authentication_mode},
         "kubernetesNetworkConfig": {"serviceIpv4Cidr": cluster.service_cidr, "ipFamily": "ipv4"},
         "status": "ACTIVE",
@@ -44,6 +48,50 @@ pub(super) fn cluster(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiEr
         "platformVersion": "eks.1",
         "tags": {},
     }})))
+}
+
+fn no_addon(name: &str) -> ApiError {
+    ApiError::new(404, "ResourceNotFoundException", format!("No addon: {name} found in cluster"))
+}
+
+fn shown(world: &World, cluster: &str, name: &str, status: &str) -> Reply {
+    let (scenario, created) = (&world.scenario, world.origin.as_second());
+    let arn = format!(
+        "arn:aws:eks:{}:{}:addon/{cluster}/{name}/00000000-0000-0000-0000-000000000002",
+        scenario.region, scenario.account
+    );
+    Reply::json(json!({"addon": {
+        "addonName": name,
+        "clusterName": cluster,
+        "status": status,
+        "addonVersion": "v1.0.0-eksbuild.1",
+        "health": {"issues": []},
+        "addonArn": arn,
+        "createdAt": created,
+        "modifiedAt": created,
+        "tags": {},
+    }}))
+}
+
+/// Source: DescribeAddon in the EKS API reference.
+pub(super) fn addon(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let (cluster, name) = (call.form.required("name")?, call.form.required("addonName")?);
+    if !named(world, cluster)?.addons.contains(name) {
+        return Err(no_addon(name));
+    }
+    Ok(shown(world, cluster, name, "ACTIVE"))
+}
+
+/// Source: CreateAddon in the EKS API reference. What it creates is active from then on.
+pub(super) fn create_addon(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let (cluster, name) = (call.form.required("name")?, call.form.required("addonName")?);
+    named(world, cluster)?;
+    let mut clusters = world.scenario.clusters.iter_mut();
+    let created = clusters.find(|one| one.name == cluster).is_some_and(|one| one.addons.insert(name.to_owned()));
+    if !created {
+        return Err(ApiError::new(409, "ResourceInUseException", "Addon already exists."));
+    }
+    Ok(shown(world, cluster, name, "CREATING"))
 }
 
 /// Source: DescribeAccessEntry in the EKS API reference, and the user guide on authentication modes.

@@ -15,6 +15,7 @@ mod placement_groups;
 mod prices;
 mod reservations;
 mod run_instances;
+mod service_quotas;
 mod sqs;
 mod status;
 mod templates_data;
@@ -149,11 +150,15 @@ pub(crate) fn played() -> Vec<(&'static str, &'static str)> {
     all.extend(of("sqs", &SQS));
     all.extend([
         ("sts", "GetCallerIdentity"),
+        ("eks", "CreateAddon"),
         ("eks", "DescribeAccessEntry"),
+        ("eks", "DescribeAddon"),
         ("eks", "DescribeCluster"),
         ("ssm", "GetParameter"),
         ("pricing", "GetProducts"),
         ("iam", "GetInstanceProfile"),
+        ("service-quotas", "GetServiceQuota"),
+        ("service-quotas", "RequestServiceQuotaIncrease"),
     ]);
     all
 }
@@ -165,9 +170,18 @@ pub(crate) fn find(service: Service, operation: &str) -> Option<Handler> {
         Service::Sqs => &SQS,
         Service::Sts => &[("GetCallerIdentity", identity::caller)],
         Service::Iam => &[("GetInstanceProfile", identity::instance_profile)],
-        Service::Eks => &[("DescribeAccessEntry", identity::access_entry), ("DescribeCluster", identity::cluster)],
+        Service::Eks => &[
+            ("CreateAddon", identity::create_addon),
+            ("DescribeAccessEntry", identity::access_entry),
+            ("DescribeAddon", identity::addon),
+            ("DescribeCluster", identity::cluster),
+        ],
         Service::Ssm => &[("GetParameter", parameters::get)],
         Service::Pricing => &[("GetProducts", list_prices::products)],
+        Service::ServiceQuotas => &[
+            ("GetServiceQuota", service_quotas::get),
+            ("RequestServiceQuotaIncrease", service_quotas::request_increase),
+        ],
     };
     played.iter().find(|(name, _)| *name == operation).map(|(_, handler)| *handler)
 }

@@ -10,7 +10,15 @@ use crate::protocol::xml::Xml;
 use crate::state::World;
 
 pub(super) fn subnets(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let known = ["availability-zone", "availability-zone-id", "default-for-az", "state", "subnet-id", "vpc-id"];
+    let known = [
+        "availability-zone",
+        "availability-zone-id",
+        "default-for-az",
+        "map-public-ip-on-launch",
+        "state",
+        "subnet-id",
+        "vpc-id",
+    ];
     let filters = Filters::parse(call.form, &known)?;
     let ids = call.form.list("SubnetId");
     for id in &ids {
@@ -26,6 +34,8 @@ pub(super) fn subnets(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiEr
                 "availability-zone" => Some(&s.zone),
                 "availability-zone-id" => Some(&s.zone_id),
                 "default-for-az" => Some(if s.default_for_zone { "true" } else { "false" }),
+                // No subnet of a scenario gives its machines a public address.
+                "map-public-ip-on-launch" => Some("false"),
                 "state" => Some("available"),
                 "subnet-id" => Some(&s.id),
                 "vpc-id" => Some(vpc),

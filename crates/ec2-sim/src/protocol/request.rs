@@ -15,6 +15,7 @@ pub(crate) enum Service {
     Eks,
     Ssm,
     Pricing,
+    ServiceQuotas,
 }
 
 impl Service {
@@ -28,6 +29,7 @@ impl Service {
             Self::Eks => "eks",
             Self::Ssm => "ssm",
             Self::Pricing => "pricing",
+            Self::ServiceQuotas => "servicequotas",
         }
     }
 }
@@ -94,6 +96,9 @@ fn dispatch(method: &Method, path: &str, target: Option<&str>, body: &[u8]) -> (
         if let Some(operation) = target.strip_prefix("AWSPriceListService.") {
             return (Service::Pricing, operation.to_owned(), form);
         }
+        if let Some(operation) = target.strip_prefix("ServiceQuotasV20190624.") {
+            return (Service::ServiceQuotas, operation.to_owned(), form);
+        }
         // A service that is not played is named by the whole target.
         let operation = target.strip_prefix("AmazonSQS.").unwrap_or(target);
         return (Service::Sqs, operation.to_owned(), form);
@@ -108,23 +113,35 @@ fn dispatch(method: &Method, path: &str, target: Option<&str>, body: &[u8]) -> (
         };
         return (service, operation, form);
     }
-    if let Some(rest) = path.strip_prefix("/clusters/").filter(|_| *method == Method::GET) {
-        let mut form = Form::default();
-        match rest.split_once("/access-entries/") {
-            Some((name, principal)) if !principal.contains('/') => {
-                form.insert("name", name);
-                form.insert("principalArn", &percent_decoded(principal));
-                return (Service::Eks, "DescribeAccessEntry".to_owned(), form);
-            }
-            None if !rest.contains('/') => {
-                form.insert("name", rest);
-                return (Service::Eks, "DescribeCluster".to_owned(), form);
-            }
-            Some(_) | None => {}
-        }
+    if let Some((operation, form)) = path.strip_prefix("/clusters/").and_then(|rest| eks(method, rest, body)) {
+        return (Service::Eks, operation.to_owned(), form);
     }
     let operation = if path == "/" { String::new() } else { format!("{method} {path}") };
     (Service::Ec2, operation, form)
+}
+
+/// An operation of EKS by what of the path stands below `/clusters/`.
+fn eks(method: &Method, path: &str, body: &[u8]) -> Option<(&'static str, Form)> {
+    let segments: Vec<&str> = path.split('/').collect();
+    let mut form = Form::default();
+    form.insert("name", segments.first()?);
+    let operation = match (method.as_str(), segments.as_slice()) {
+        ("GET", [_]) => "DescribeCluster",
+        ("GET", [_, "access-entries", principal]) => {
+            form.insert("principalArn", &percent_decoded(principal));
+            "DescribeAccessEntry"
+        }
+        ("GET", [_, "addons", addon]) => {
+            form.insert("addonName", addon);
+            "DescribeAddon"
+        }
+        ("POST", [_, "addons"]) => {
+            flatten(&mut form, "", &serde_json::from_slice(body).ok()?);
+            "CreateAddon"
+        }
+        _ => return None,
+    };
+    Some((operation, form))
 }
 
 /// A segment of a path: its sender escapes what is none, blanks included.

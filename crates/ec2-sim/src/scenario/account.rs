@@ -1,6 +1,6 @@
 //! What a scenario's account holds from the start besides network and hosts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -99,6 +99,8 @@ pub struct ClusterSpec {
     pub authentication_mode: String,
     /// Types of access entries by the name of their role; absent: every role has one of type `EC2_LINUX`.
     pub access_entries: Option<BTreeMap<String, String>>,
+    /// Names of its add-ons, all of them active.
+    pub addons: BTreeSet<String>,
 }
 
 impl Default for ClusterSpec {
@@ -112,6 +114,7 @@ impl Default for ClusterSpec {
             vpc: None,
             authentication_mode: "API_AND_CONFIG_MAP".to_owned(),
             access_entries: None,
+            addons: BTreeSet::new(),
         }
     }
 }

@@ -65,6 +65,73 @@ async fn the_caller_has_an_identity() {
     assert_eq!(text(&body, "Account"), "123456789012");
 }
 
+impl Sim {
+    /// A call of EKS, whose operations are paths.
+    async fn eks(&self, method: &str, path: &str, body: serde_json::Value) -> (u16, serde_json::Value) {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("authorization", "AWS4-HMAC-SHA256 Credential=x")
+            .header("content-type", "application/json")
+            .body(Body::from(body.to_string()))
+            .expect("the request is well-formed");
+        let (status, body) = self.send(request).await.expect("an answer arrives");
+        (status.as_u16(), serde_json::from_str(&body).expect("the service speaks JSON"))
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_shows_its_security_group_and_its_add_ons_once_they_are_created() {
+    let sim = Sim::small();
+    let cluster = "/clusters/demo";
+    let none = serde_json::Value::Null;
+    let (status, body) = sim.eks("GET", cluster, none.clone()).await;
+    let group = body["cluster"]["resourcesVpcConfig"]["clusterSecurityGroupId"].as_str().unwrap_or_default();
+    assert!(status == 200 && group.starts_with("sg-"), "{body}");
+
+    let agent = format!("{cluster}/addons/eks-pod-identity-agent");
+    let (status, body) = sim.eks("GET", &agent, none.clone()).await;
+    assert_eq!((status, body["message"].as_str().is_some()), (404, true), "{body}");
+    let create = serde_json::json!({"addonName": "eks-pod-identity-agent"});
+    let addons = format!("{cluster}/addons");
+    let (status, body) = sim.eks("POST", &addons, create.clone()).await;
+    assert_eq!((status, body["addon"]["status"].as_str()), (200, Some("CREATING")), "{body}");
+    let (status, body) = sim.eks("POST", &addons, create).await;
+    assert_eq!((status, body["message"].as_str()), (409, Some("Addon already exists.")), "{body}");
+    let (status, body) = sim.eks("GET", &agent, none.clone()).await;
+    assert_eq!((status, body["addon"]["status"].as_str()), (200, Some("ACTIVE")), "{body}");
+    let (status, _) = sim.eks("GET", "/clusters/other/addons/eks-pod-identity-agent", none).await;
+    assert_eq!(status, 404);
+}
+
+#[tokio::test]
+async fn a_quota_of_virtual_cpus_is_that_of_the_scenario_and_more_is_asked_for_not_granted() {
+    let mut scenario = crate::support::small();
+    scenario.quotas.insert("standard".to_owned(), 5);
+    let sim = Sim::new(scenario);
+    let ask = async |operation: &str, body: serde_json::Value| {
+        sim.json(&format!("ServiceQuotasV20190624.{operation}"), body).await
+    };
+    let standard = serde_json::json!({"ServiceCode": "ec2", "QuotaCode": "L-1216C47A"});
+    let (status, body) = ask("GetServiceQuota", standard.clone()).await;
+    assert_eq!((status, body["Quota"]["Value"].as_f64()), (200, Some(5.0)), "{body}");
+    let more = serde_json::json!({"ServiceCode": "ec2", "QuotaCode": "L-1216C47A", "DesiredValue": 8});
+    let (status, body) = ask("RequestServiceQuotaIncrease", more).await;
+    assert_eq!((status, body["RequestedQuota"]["Status"].as_str()), (200, Some("PENDING")), "{body}");
+    let (_, body) = ask("GetServiceQuota", standard).await;
+    assert_eq!(body["Quota"]["Value"].as_f64(), Some(5.0), "{body}");
+    let (status, body) = ask("GetServiceQuota", serde_json::json!({"ServiceCode": "ec2", "QuotaCode": "L-0"})).await;
+    assert_eq!((status, body["__type"].as_str()), (400, Some("NoSuchResourceException")), "{body}");
+}
+
+#[tokio::test]
+async fn subnets_are_found_by_whether_they_give_public_addresses() {
+    let sim = Sim::small();
+    let by = |value: &'static str| [("Filter.1.Name", "map-public-ip-on-launch"), ("Filter.1.Value.1", value)];
+    assert!(sim.ok("DescribeSubnets", &by("false")).await.contains("<subnetId>"));
+    assert!(!sim.ok("DescribeSubnets", &by("true")).await.contains("<subnetId>"));
+}
+
 const NVIDIA: &str = "/aws/service/eks/optimized-ami/1.35/amazon-linux-2023/x86_64/nvidia/recommended/image_id";
 const BOTTLEROCKET: &str = "/aws/service/bottlerocket/aws-k8s-1.35-nvidia/x86_64/latest/image_id";
 
