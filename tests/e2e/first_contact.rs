@@ -123,7 +123,7 @@ fn scenario(origin: &str) -> Value {
     scenario
 }
 
-fn daemon_set(name: &str, tolerations: Value) -> Value {
+fn daemon_set(name: &str, tolerations: &Value) -> Value {
     json!({
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -154,7 +154,7 @@ async fn furnish(cluster: &TestCluster) {
     }
     let sets: Api<DaemonSet> = Api::namespaced(client, "kube-system");
     for name in ["aws-node", "kube-proxy", "eks-pod-identity-agent"] {
-        let set = daemon_set(name, json!([{"operator": "Exists"}]));
+        let set = daemon_set(name, &json!([{"operator": "Exists"}]));
         sets.create(&PostParams::default(), &serde_json::from_value(set).unwrap()).await.unwrap();
     }
 }
@@ -284,7 +284,8 @@ impl Run {
             std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
         }
         let nvidia = json!([{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]);
-        std::fs::write(self.scratch.join("nvdp.json"), daemon_set("nvidia-device-plugin", nvidia).to_string()).unwrap();
+        std::fs::write(self.scratch.join("nvdp.json"), daemon_set("nvidia-device-plugin", &nvidia).to_string())
+            .unwrap();
         std::fs::copy(self.cluster.kubeconfig(Identity::Muster), self.scratch.join("muster.kubeconfig")).unwrap();
         let path = std::env::join_paths(
             std::iter::once(bin).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
@@ -360,7 +361,7 @@ async fn the_page_leads_from_nothing_to_a_bound_gang_and_back_to_nothing() {
         matches!(&failed[..], [only] if only.contains("eks describe-addon")),
         "only the add-on that is not there yet is refused: {failed:?}\n{wrote}"
     );
-    assert_eq!(wrote.matches("condition met").count() >= 4, true, "two pools Ready, two gangs Bound: {wrote}");
+    assert!(wrote.matches("condition met").count() >= 4, "two pools Ready, two gangs Bound: {wrote}");
     assert!(wrote.contains("nothing is left of cluster"), "{wrote}");
     let journal = run.sim("/_sim/journal?from=0").await;
     let fleets = journal

@@ -54,7 +54,7 @@ async fn answer(
         Service::Ec2 | Service::Sts | Service::Iam => "text/xml;charset=UTF-8",
         Service::Sqs => "application/x-amz-json-1.0",
         Service::Eks => "application/json",
-        Service::Ssm | Service::Pricing | Service::ServiceQuotas => "application/x-amz-json-1.1",
+        Service::Ssm | Service::Pricing | Service::Quotas => "application/x-amz-json-1.1",
     };
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     if let Ok(id) = HeaderValue::from_str(&exchange.request_id) {
@@ -271,7 +271,7 @@ fn perform(world: &mut World, request: &Request, call: &Call<'_>) -> Result<Repl
     }
     let Some(handler) = operations::find(request.service, operation) else {
         let code = match request.service {
-            Service::Sqs | Service::Ssm | Service::Pricing | Service::ServiceQuotas => "UnknownOperationException",
+            Service::Sqs | Service::Ssm | Service::Pricing | Service::Quotas => "UnknownOperationException",
             Service::Ec2 | Service::Sts | Service::Iam | Service::Eks => "InvalidAction",
         };
         return Err(ApiError::client(code, format!("The simulator does not play the operation {operation:?}")));
@@ -300,9 +300,7 @@ fn perform(world: &mut World, request: &Request, call: &Call<'_>) -> Result<Repl
 /// Too many calls, as the service words it.
 fn throttled(service: Service) -> ApiError {
     match service {
-        Service::Ssm | Service::Pricing | Service::ServiceQuotas => {
-            ApiError::client("ThrottlingException", "Rate exceeded")
-        }
+        Service::Ssm | Service::Pricing | Service::Quotas => ApiError::client("ThrottlingException", "Rate exceeded"),
         Service::Ec2 | Service::Sqs | Service::Sts | Service::Iam | Service::Eks => ApiError::throttled(),
     }
 }
@@ -323,14 +321,14 @@ fn body(request: &Request, request_id: &str, result: &Result<Reply, ApiError>) -
         (Service::Sts, Ok(reply)) => Xml::query_response(operation, STS_NAMESPACE, request_id, &reply.members),
         (Service::Iam, Ok(reply)) => Xml::query_response(operation, IAM_NAMESPACE, request_id, &reply.members),
         (Service::Sts | Service::Iam, Err(error)) => error.to_query_xml(request_id),
-        (Service::Sqs | Service::Eks | Service::Ssm | Service::Pricing | Service::ServiceQuotas, Ok(reply)) => {
+        (Service::Sqs | Service::Eks | Service::Ssm | Service::Pricing | Service::Quotas, Ok(reply)) => {
             reply.json.clone().unwrap_or_else(|| json!({})).to_string()
         }
         (Service::Sqs, Err(error)) => {
             json!({"__type": format!("com.amazonaws.sqs#{}", error.code), "message": error.message}).to_string()
         }
         // Version 1.1 of the protocol names the error alone.
-        (Service::Ssm | Service::Pricing | Service::ServiceQuotas, Err(error)) => {
+        (Service::Ssm | Service::Pricing | Service::Quotas, Err(error)) => {
             json!({"__type": error.code, "message": error.message}).to_string()
         }
         (Service::Eks, Err(error)) => json!({"message": error.message}).to_string(),

@@ -178,7 +178,7 @@ pub(crate) fn find(service: Service, operation: &str) -> Option<Handler> {
         ],
         Service::Ssm => &[("GetParameter", parameters::get)],
         Service::Pricing => &[("GetProducts", list_prices::products)],
-        Service::ServiceQuotas => &[
+        Service::Quotas => &[
             ("GetServiceQuota", service_quotas::get),
             ("RequestServiceQuotaIncrease", service_quotas::request_increase),
         ],

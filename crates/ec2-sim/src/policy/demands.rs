@@ -45,7 +45,7 @@ pub(super) fn of(world: &World, request: &Request) -> Vec<Demand> {
             let action = format!("ssm:{}", request.operation);
             demands.add(&action, format!("arn:aws:ssm:{region}:{owner}:parameter{name}"), []);
         }
-        Service::ServiceQuotas => {
+        Service::Quotas => {
             let code = form.get("QuotaCode").unwrap_or("");
             let action = format!("servicequotas:{}", request.operation);
             demands.add(&action, format!("arn:aws:servicequotas:{region}:{account}:ec2/{code}"), []);

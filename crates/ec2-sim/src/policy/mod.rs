@@ -35,7 +35,7 @@ pub(crate) fn check(world: &World, request: &Request, _now: Timestamp) -> Result
         Service::Ec2 => (403, "UnauthorizedOperation"),
         Service::Sqs | Service::Sts | Service::Iam => (403, "AccessDenied"),
         Service::Eks => (403, "AccessDeniedException"),
-        Service::Ssm | Service::Pricing | Service::ServiceQuotas => (400, "AccessDeniedException"),
+        Service::Ssm | Service::Pricing | Service::Quotas => (400, "AccessDeniedException"),
     };
     let Demand { action, resource, .. } = refused;
     Err(ApiError::new(

@@ -15,7 +15,7 @@ pub(crate) enum Service {
     Eks,
     Ssm,
     Pricing,
-    ServiceQuotas,
+    Quotas,
 }
 
 impl Service {
@@ -29,7 +29,7 @@ impl Service {
             Self::Eks => "eks",
             Self::Ssm => "ssm",
             Self::Pricing => "pricing",
-            Self::ServiceQuotas => "servicequotas",
+            Self::Quotas => "servicequotas",
         }
     }
 }
@@ -97,7 +97,7 @@ fn dispatch(method: &Method, path: &str, target: Option<&str>, body: &[u8]) -> (
             return (Service::Pricing, operation.to_owned(), form);
         }
         if let Some(operation) = target.strip_prefix("ServiceQuotasV20190624.") {
-            return (Service::ServiceQuotas, operation.to_owned(), form);
+            return (Service::Quotas, operation.to_owned(), form);
         }
         // A service that is not played is named by the whole target.
         let operation = target.strip_prefix("AmazonSQS.").unwrap_or(target);
