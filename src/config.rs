@@ -1,6 +1,7 @@
 //! Configuration of `muster serve`: one YAML file, every key known, every value checked before anything starts.
 
 mod page;
+mod provisioner;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use crate::cloud::{CallClass, Changes, Limit, LimitSettings};
 use crate::server::TlsFiles;
 use crate::telemetry::{LogConfig, LogFormat};
 use page::RawPage;
+use provisioner::{RawProvisioner, profiles};
 use tls::RawTls;
 
 pub use page::PageAt;
@@ -255,28 +257,6 @@ struct RawEc2 {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct RawProvisioner {
-    back_off: String,
-    max_usd_per_hour: Option<String>,
-    dry_run: bool,
-    batch_idle: String,
-    batch_max: String,
-}
-
-impl Default for RawProvisioner {
-    fn default() -> Self {
-        Self {
-            back_off: "30s".to_owned(),
-            max_usd_per_hour: None,
-            dry_run: false,
-            batch_idle: "1s".to_owned(),
-            batch_max: "10s".to_owned(),
-        }
-    }
-}
-
-#[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawLimit {
     burst: NonZeroU32,
@@ -383,6 +363,8 @@ pub struct Config {
     pub batch_idle: SignedDuration,
     /// They are planned this long after the first at the latest.
     pub batch_max: SignedDuration,
+    /// `schedulerName`s of profiles that are not ours and whose pods of no gang are provisioned for too.
+    pub provisioner_scheduler_names: Vec<String>,
     /// Most dollars per hour of everything that is provisioned; nothing is provisioned without.
     pub ceiling: Option<Ceiling>,
     /// Whether calls that change something in EC2 are sent.
@@ -455,6 +437,7 @@ impl Config {
         if raw.scheduler_names.is_empty() {
             return Err(value("schedulerNames", "is empty; name at least one profile, such as muster"));
         }
+        let provisioned = profiles("provisioner.schedulerNames", raw.provisioner.scheduler_names)?;
         let http_timeout = duration("bind.httpTimeout", &raw.bind.http_timeout)?;
         let hold = duration("bind.hold", &raw.bind.hold)?;
         if hold >= http_timeout {
@@ -536,6 +519,7 @@ impl Config {
             back_off: duration("provisioner.backOff", &raw.provisioner.back_off)?,
             batch_idle: duration("provisioner.batchIdle", &raw.provisioner.batch_idle)?,
             batch_max: duration("provisioner.batchMax", &raw.provisioner.batch_max)?,
+            provisioner_scheduler_names: provisioned,
             changes: if raw.provisioner.dry_run { Changes::Withheld } else { Changes::Sent },
             ceiling: raw.provisioner.max_usd_per_hour.as_deref().map(ceiling).transpose()?,
             prices,

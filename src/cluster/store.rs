@@ -19,7 +19,7 @@ use muster_api::dra::Devices;
 use muster_api::volumes::{Used, Volumes};
 use muster_api::{convert, gang_state, keys, pod_state};
 use muster_core::devices::{Daemon, Role};
-use muster_core::model::gang::{Gang as CoreGang, Membership, Pod as CorePod, Recognised};
+use muster_core::model::gang::{Foreign, Gang as CoreGang, Membership, Pod as CorePod, Recognised};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node as CoreNode, Usage};
 use muster_core::model::snapshot::{AssignedCapacity, Assignment, NodeEntry};
@@ -41,6 +41,8 @@ const DELETED: usize = 1024;
 pub struct StoreOptions {
     /// `schedulerName`s of our profiles.
     pub scheduler_names: Vec<String>,
+    /// … and of others whose pods are provisioned for too.
+    pub provisioner_scheduler_names: Vec<String>,
     /// Extended resources that count as accelerators.
     pub accelerators: Vec<Arc<str>>,
     /// A watch that was not heard from for longer is not trusted.
@@ -313,8 +315,9 @@ impl Store {
     /// A pod was seen.
     pub fn apply_pod(&mut self, pod: Pod) {
         let Some(uid) = pod.metadata.uid.as_deref().map(PodUid::from) else { return };
-        let recognition = self.recognise(&pod);
+        let (recognition, foreign) = self.recognise(&pod);
         let mut core = pod_state::read(&pod, recognition.membership.clone(), &self.options.scheduler_names);
+        core.foreign = foreign;
         core.daemon |= self.state.is_of_daemon_set(&pod);
         self.apply_claims(&uid, &pod, &mut core);
         if let Some(tolerations) = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone())
@@ -323,7 +326,7 @@ impl Store {
         {
             Arc::make_mut(&mut self.state.change().tolerations).insert(uid.clone(), Arc::new(tolerations));
         }
-        if core.ours && core.node.is_none() && core.is_live() {
+        if (core.ours || self.is_foreign(&pod)) && core.node.is_none() && core.is_live() {
             let unbound = constrained(&pod);
             if self.state.unbound.get(&uid).is_none_or(|known| **known != unbound) {
                 self.state.change().unbound.insert(uid.clone(), Arc::new(unbound));
@@ -474,9 +477,10 @@ impl Store {
             else {
                 continue;
             };
-            let recognition = self.recognise(&metadata);
+            let (recognition, foreign) = self.recognise(&metadata);
             let mut pod = CorePod::clone(&pod);
             pod.membership = recognition.membership.clone();
+            pod.foreign = foreign;
             self.index(pod_uid, &Arc::new(pod), recognition);
         }
     }
@@ -675,13 +679,23 @@ impl Store {
         Arc::make_mut(&mut self.state.change().requests).retain(|key, _| keys.contains(key));
     }
 
-    fn recognise(&self, pod: &Pod) -> Recognition {
-        // A pod that names another scheduler is other people's usage, nothing more.
-        let named = pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or_default();
-        if !self.options.scheduler_names.iter().any(|name| name == named) {
-            return Recognition::single(BTreeSet::new());
+    /// Whether another scheduler's profile, for whose pods nodes are launched too, schedules a pod.
+    fn is_foreign(&self, pod: &Pod) -> bool {
+        pod_state::is_foreign(pod, &self.options.scheduler_names, &self.options.provisioner_scheduler_names)
+    }
+
+    fn recognise(&self, pod: &Pod) -> (Recognition, Foreign) {
+        if pod_state::is_scheduled_by(pod, &self.options.scheduler_names) {
+            return (conventions::recognise(pod, &self.state.objects), Foreign::Other);
         }
-        conventions::recognise(pod, &self.state.objects)
+        if !self.is_foreign(pod) {
+            // A pod that names another scheduler is other people's usage, nothing more.
+            return (Recognition::single(BTreeSet::new()), Foreign::Other);
+        }
+        // Its gang would be none of ours: what counts is whether it is of one.
+        let would_be = conventions::recognise(pod, &self.state.objects);
+        let foreign = pod_state::foreign(&would_be.membership);
+        (Recognition { membership: Membership::Single, gang: None, ..would_be }, foreign)
     }
 
     fn leave_gang(&mut self, pod: &CorePod, uid: &PodUid) {

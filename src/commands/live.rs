@@ -11,6 +11,7 @@ use muster_viewer::bar::Bar;
 use serde_json::Value;
 
 use crate::clock::now_real;
+use crate::config::Config;
 
 /// Objects asked for at once.
 const PAGE: u32 = 500;
@@ -22,6 +23,19 @@ pub(crate) struct InForce {
     pub(crate) levels: Option<muster_core::topology::Levels>,
     /// Names of our profiles.
     pub(crate) scheduler_names: Vec<String>,
+    /// Names of others whose pods of no gang are provisioned for too.
+    pub(crate) provisioner_scheduler_names: Vec<String>,
+}
+
+impl InForce {
+    /// Those of a server.
+    pub(crate) fn of(config: &Config) -> Self {
+        Self {
+            levels: Some(config.levels.clone()),
+            scheduler_names: config.scheduler_names.clone(),
+            provisioner_scheduler_names: config.provisioner_scheduler_names.clone(),
+        }
+    }
 }
 
 /// [`read`], with a line on standard error for each kind that may not be listed, and on a terminal one that shows how far
@@ -70,6 +84,7 @@ pub(crate) async fn read(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         levels: in_force.levels.map(|levels| levels.as_slice().to_vec()),
         scheduler_names: in_force.scheduler_names,
+        provisioner_scheduler_names: in_force.provisioner_scheduler_names,
         policy: Settings::new(muster_api::keys::GANG_PENDING).policy.into(),
     };
     Ok((record::render(&head, objects), excluded))

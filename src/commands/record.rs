@@ -43,11 +43,12 @@ impl Settings {
     /// Errors: a configuration that cannot be used.
     pub(super) fn in_force(&self) -> anyhow::Result<InForce> {
         Ok(match &self.config {
-            None => InForce { levels: None, scheduler_names: vec![muster_api::keys::SCHEDULER_NAME.to_owned()] },
-            Some(path) => {
-                let config = Config::load(Some(path))?;
-                InForce { levels: Some(config.levels), scheduler_names: config.scheduler_names }
-            }
+            None => InForce {
+                levels: None,
+                scheduler_names: vec![muster_api::keys::SCHEDULER_NAME.to_owned()],
+                provisioner_scheduler_names: Vec::new(),
+            },
+            Some(path) => InForce::of(&Config::load(Some(path))?),
         })
     }
 }

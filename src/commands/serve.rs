@@ -98,6 +98,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let (store, cluster) = Store::new(
         StoreOptions {
             scheduler_names: config.scheduler_names.clone(),
+            provisioner_scheduler_names: config.provisioner_scheduler_names.clone(),
             accelerators: config.accelerators.iter().map(|name| name.as_str().into()).collect(),
             max_age: std(config.max_age),
         },
@@ -228,7 +229,7 @@ fn page(at: &PageAt, config: &Config, client: &kube::Client) -> http::Page {
         Some(_) => Access::Token(Box::new(Guard::new(client.clone()))),
     };
     let client = client.clone();
-    let in_force = InForce { levels: Some(config.levels.clone()), scheduler_names: config.scheduler_names.clone() };
+    let in_force = InForce::of(config);
     http::Page::new(access, move || {
         let (client, in_force) = (client.clone(), in_force.clone());
         async move {

@@ -340,6 +340,7 @@ mod tests {
     fn with_the_pod() -> (Store, Cluster) {
         let options = StoreOptions {
             scheduler_names: vec!["muster".to_owned()],
+            provisioner_scheduler_names: Vec::new(),
             accelerators: Vec::new(),
             max_age: Duration::from_secs(3600),
         };

@@ -126,6 +126,7 @@ impl Rig {
         let watches = WatchOptions { provisioning_requests: false };
         let options = StoreOptions {
             scheduler_names: vec!["muster".to_owned()],
+            provisioner_scheduler_names: Vec::new(),
             accelerators: vec!["nvidia.com/gpu".into()],
             max_age: Duration::from_secs(3600),
         };

@@ -46,6 +46,7 @@ mod secure;
 mod split_brain;
 mod support;
 mod takeover;
+mod two_schedulers;
 mod uninstall;
 mod upgrade;
 mod volumes;

@@ -34,7 +34,7 @@ const FACTOR: u32 = 20;
 const M5: &str = "m5.2xlarge";
 
 /// So many hosts of m5.2xlarge on demand in zone a, and of m5.8xlarge in zone b.
-fn hosts(small: u32, large: u32) -> Scenario {
+pub(crate) fn hosts(small: u32, large: u32) -> Scenario {
     Scenario::default()
         .with_pool(M5, "us-east-1a", MarketType::OnDemand, 1, 1, small)
         .with_pool("m5.8xlarge", "us-east-1b", MarketType::OnDemand, 1, 1, large)
@@ -42,7 +42,7 @@ fn hosts(small: u32, large: u32) -> Scenario {
 }
 
 /// The class of the testbed, and a pool of CPU types in these zones.
-fn general(zones: &[&str], limits: &Value, consolidate_after: &str) -> (EC2NodeClass, NodePool) {
+pub(crate) fn general(zones: &[&str], limits: &Value, consolidate_after: &str) -> (EC2NodeClass, NodePool) {
     let (class, _) = pools::p5(consolidate_after).unwrap();
     let pool = json!({
         "apiVersion": "muster.dev/v1alpha1",
@@ -65,10 +65,19 @@ fn general(zones: &[&str], limits: &Value, consolidate_after: &str) -> (EC2NodeC
 }
 
 async fn provisioning(scenario: &Scenario, pool: &(EC2NodeClass, NodePool)) -> Option<Stack> {
+    provisioning_with(scenario, pool, &json!({})).await
+}
+
+/// … with this under `provisioner` of the configuration.
+pub(crate) async fn provisioning_with(
+    scenario: &Scenario,
+    pool: &(EC2NodeClass, NodePool),
+    provisioner: &Value,
+) -> Option<Stack> {
     let mut options = options().await?;
     options.scenario = Some(serde_json::to_value(scenario).unwrap());
     options.factor = FACTOR;
-    options.config = json!({"lease": {"duration": "2s", "grace": "1s"}});
+    options.config = json!({"lease": {"duration": "2s", "grace": "1s"}, "provisioner": provisioner});
     options.controllers = &["deployment-controller", "replicaset-controller"];
     let stack = stack(options, "web").await;
     stack.cluster.create_namespace("ml").await.unwrap();
@@ -77,22 +86,22 @@ async fn provisioning(scenario: &Scenario, pool: &(EC2NodeClass, NodePool)) -> O
 }
 
 /// A Deployment of our profile.
-async fn deploy(stack: &Stack, name: &str, replicas: u32, cpu: &str, memory: &str) {
-    deploy_at(stack, name, replicas, cpu, memory, None).await;
+pub(crate) async fn deploy(stack: &Stack, name: &str, replicas: u32, cpu: &str, memory: &str) {
+    deploy_with(stack, name, replicas, cpu, memory, &json!({})).await;
 }
 
-/// A Deployment of our profile, of a PriorityClass.
-async fn deploy_at(stack: &Stack, name: &str, replicas: u32, cpu: &str, memory: &str, priority: Option<&str>) {
+/// A Deployment whose pods have this in their spec; of our profile, unless that names another.
+pub(crate) async fn deploy_with(stack: &Stack, name: &str, replicas: u32, cpu: &str, memory: &str, more: &Value) {
     let labels = json!({"app": name});
+    let mut spec = json!({
+        "schedulerName": "muster",
+        "containers": [{"name": "main", "image": "web", "resources": {"requests": {"cpu": cpu, "memory": memory}}}],
+    });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let deployment: Deployment = serde_json::from_value(json!({
         "metadata": {"name": name, "namespace": "web"},
         "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {
-            "metadata": {"labels": labels},
-            "spec": {
-                "schedulerName": "muster",
-                "priorityClassName": priority,
-                "containers": [{"name": "main", "image": "web", "resources": {"requests": {"cpu": cpu, "memory": memory}}}],
-            },
+            "metadata": {"labels": labels}, "spec": spec,
         }},
     }))
     .unwrap();
@@ -100,7 +109,7 @@ async fn deploy_at(stack: &Stack, name: &str, replicas: u32, cpu: &str, memory: 
     api.create(&PostParams::default(), &deployment).await.unwrap();
 }
 
-async fn scale(stack: &Stack, name: &str, replicas: u32) {
+pub(crate) async fn scale(stack: &Stack, name: &str, replicas: u32) {
     let api: Api<Deployment> = Api::namespaced(stack.admin().unwrap(), "web");
     let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
     api.patch(name, &PatchParams::default(), &patch).await.unwrap();
@@ -112,7 +121,7 @@ async fn pods(stack: &Stack, name: &str) -> Vec<Pod> {
 }
 
 /// Waits until all replicas run.
-async fn all_serve(stack: &Stack, name: &str, count: usize) -> Vec<Pod> {
+pub(crate) async fn all_serve(stack: &Stack, name: &str, count: usize) -> Vec<Pod> {
     eventually(DEADLINE, &format!("{count} pods of {name} to run"), || async move {
         let pods = pods(stack, name).await;
         let running = pods.iter().filter(|pod| runs(pod)).count();
@@ -186,7 +195,7 @@ async fn planned(stack: &Stack, pods: &[Pod]) -> u64 {
     document["cost"]["usdMicroPerHour"].as_u64().unwrap_or_else(|| panic!("{document:#}"))
 }
 
-fn nodes_of(pods: &[Pod]) -> BTreeSet<String> {
+pub(crate) fn nodes_of(pods: &[Pod]) -> BTreeSet<String> {
     pods.iter().filter_map(node_of).collect()
 }
 
@@ -372,7 +381,7 @@ async fn pods_that_come_later_and_matter_more_do_not_take_the_node_that_was_laun
     .await
     .unwrap();
     // kube-scheduler looks at them first whenever a node comes, and they would fill it.
-    deploy_at(&stack, "late", 5, "1400m", "3Gi", Some("first")).await;
+    deploy_with(&stack, "late", 5, "1400m", "3Gi", &json!({"priorityClassName": "first"})).await;
 
     let served = all_serve(&stack, "shop", 5).await;
 

@@ -96,6 +96,7 @@ fn known() -> (Store, Cluster) {
 fn known_with(more: &[String]) -> (Store, Cluster) {
     let options = StoreOptions {
         scheduler_names: vec!["muster".to_owned()],
+        provisioner_scheduler_names: Vec::new(),
         accelerators: Vec::new(),
         max_age: Duration::from_secs(3600),
     };

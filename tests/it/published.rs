@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use muster::cluster::{Cluster, Store, StoreOptions};
 use muster_api::conventions::{Kind, Object, Objects as _};
 use muster_api::crd::Gang;
+use muster_core::model::gang::Foreign;
 use muster_core::model::names::ObjectKey;
 use muster_core::model::snapshot::Assignment;
 use rand::{RngExt, SeedableRng};
@@ -75,6 +76,7 @@ fn sorted(assignments: impl IntoIterator<Item = (String, Vec<Assignment>)>) -> B
 fn store(kinds: &[&'static str], owners: &[Kind]) -> (Store, Cluster) {
     let options = StoreOptions {
         scheduler_names: vec!["muster".to_owned()],
+        provisioner_scheduler_names: Vec::new(),
         accelerators: Vec::new(),
         max_age: Duration::from_secs(3600),
     };
@@ -113,6 +115,54 @@ fn the_assignments_that_are_published_are_those_of_all_plans_whatever_changed_be
         assigned += published.len();
     }
     assert!(assigned > 1_000, "only {assigned} nodes had assignments");
+}
+
+#[test]
+fn of_another_scheduler_that_is_provisioned_for_pods_of_no_gang_are_planned_and_nothing_is_a_gang() {
+    let options = StoreOptions {
+        scheduler_names: vec!["muster".to_owned()],
+        provisioner_scheduler_names: vec!["default-scheduler".to_owned(), "muster".to_owned()],
+        accelerators: Vec::new(),
+        max_age: Duration::from_secs(3600),
+    };
+    let (mut store, cluster) = Store::new(options, &[], &[]);
+    let pod = |uid: &str, scheduler: &str, owner: Option<&str>, annotations: serde_json::Value| {
+        let owners = owner.map(|kind| {
+            let version = if kind == "Job" { "batch/v1" } else { "apps/v1" };
+            json!([{"apiVersion": version, "kind": kind, "name": kind, "uid": kind, "controller": true}])
+        });
+        let metadata = json!({
+            "name": uid, "namespace": "ns", "uid": uid, "ownerReferences": owners, "annotations": annotations,
+        });
+        let spec = json!({"schedulerName": scheduler, "containers": []});
+        serde_json::from_value::<Pod>(json!({"metadata": metadata, "spec": spec})).unwrap()
+    };
+    let gang = json!({"muster.dev/gang": "g", "muster.dev/gang-size": "1"});
+    store.apply_pod(pod("own", "muster", None, json!({})));
+    store.apply_pod(pod("plain", "default-scheduler", None, json!({})));
+    store.apply_pod(pod("member", "default-scheduler", None, gang));
+    store.apply_pod(pod("daemon", "default-scheduler", Some("DaemonSet"), json!({})));
+    store.apply_pod(pod("other", "other", None, json!({})));
+    store.apply_pod(pod("of-job", "default-scheduler", Some("Job"), json!({})));
+    let found = |store: &mut Store, uid: &str| {
+        store.publish();
+        let state = cluster.load();
+        assert!(state.snapshot.members.is_empty(), "no gang follows from a pod of another scheduler");
+        (state.snapshot.pods.get(uid).unwrap().foreign, state.unbound.contains_key(uid))
+    };
+    assert_eq!(found(&mut store, "own"), (Foreign::Other, true));
+    assert_eq!(found(&mut store, "plain"), (Foreign::Provisioned, true));
+    assert_eq!(found(&mut store, "member"), (Foreign::OfGang, true));
+    assert_eq!(found(&mut store, "daemon"), (Foreign::Other, false));
+    assert_eq!(found(&mut store, "other"), (Foreign::Other, false));
+    // Whether its Job is a gang is not known before the Job is.
+    assert_eq!(found(&mut store, "of-job"), (Foreign::Other, true));
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "Job", "namespace": "ns", "uid": "Job"},
+        "spec": {"parallelism": 1, "template": {"spec": {"containers": []}}},
+    });
+    store.apply_object(Object::read(&job).unwrap());
+    assert_eq!(found(&mut store, "of-job"), (Foreign::Provisioned, true));
 }
 
 #[test]

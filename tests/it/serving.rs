@@ -51,7 +51,12 @@ async fn served_within(tls: Option<TlsFiles>, limits: Limits) -> Served {
 async fn served_from(tls: Option<TlsFiles>, limits: Limits, kinds: &[&'static str], max_age: Duration) -> Served {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (mut store, cluster) = Store::new(
-        StoreOptions { scheduler_names: vec!["muster".to_owned()], accelerators: Vec::new(), max_age },
+        StoreOptions {
+            scheduler_names: vec!["muster".to_owned()],
+            provisioner_scheduler_names: Vec::new(),
+            accelerators: Vec::new(),
+            max_age,
+        },
         kinds,
         &[],
     );

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use muster_core::model::gang::{Membership, Pod as State};
+use muster_core::model::gang::{Foreign, Membership, Pod as State};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::Usage;
 use muster_core::model::pod::Neighbour;
@@ -37,8 +37,40 @@ fn is_mirror(pod: &Pod) -> bool {
     owners.any(|owner| owner.kind == "Node" && owner.api_version == "v1" && owner.name == node)
 }
 
-/// Reads a Pod object, without its volumes. What it needs is an error text where a quantity cannot be read. Whether its DaemonSet is known the
-/// caller adds.
+/// Whether one of these profiles schedules a pod.
+#[must_use]
+pub fn is_scheduled_by(pod: &Pod, names: &[String]) -> bool {
+    let scheduler = |spec: &PodSpec| {
+        let named = spec.scheduler_name.as_deref().filter(|name| !name.is_empty()).unwrap_or(DEFAULT_SCHEDULER);
+        names.iter().any(|name| name == named)
+    };
+    pod.spec.as_ref().is_some_and(scheduler)
+}
+
+/// Whether a pod that none of our profiles schedules is of one that is provisioned for too. Pods that belong to their node get no
+/// node of their own, whether or not their DaemonSet is known: who names one without need is the only one to lose by it.
+#[must_use]
+pub fn is_foreign(pod: &Pod, scheduler_names: &[String], provisioned: &[String]) -> bool {
+    let of_its_node = |owner: &OwnerReference| owner.kind == "Node" && owner.api_version == "v1";
+    is_scheduled_by(pod, provisioned)
+        && !is_scheduled_by(pod, scheduler_names)
+        && daemon_set(pod).is_none()
+        && !pod.metadata.owner_references.iter().flatten().any(of_its_node)
+}
+
+/// What a pod of another scheduler's profile that is provisioned for would be if the profile were ours, and what it is: nobody holds
+/// its gang together, and of whom owners may say more nothing is known yet.
+#[must_use]
+pub fn foreign(would_be: &Membership) -> Foreign {
+    match would_be {
+        Membership::Unknown => Foreign::Other,
+        Membership::Single => Foreign::Provisioned,
+        Membership::Member { .. } => Foreign::OfGang,
+    }
+}
+
+/// Reads a Pod object, without its volumes. What it needs is an error text where a quantity cannot be read. Whether its DaemonSet is known, and
+/// what it is to the provisioner if its profile is not ours, the caller adds.
 #[must_use]
 pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> State {
     let metadata = &pod.metadata;
@@ -78,9 +110,8 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
         planned_node: annotations.and_then(|all| all.get(keys::PLANNED_NODE)).map(|node| NodeName::from(node.as_str())),
         requeued: conventions::annotation_number(annotations, keys::REQUEUE)
             .and_then(|micros| Timestamp::from_microsecond(i64::try_from(micros).ok()?).ok()),
-        ours: spec
-            .map(|spec| spec.scheduler_name.as_deref().filter(|name| !name.is_empty()).unwrap_or(DEFAULT_SCHEDULER))
-            .is_some_and(|name| scheduler_names.iter().any(|ours| ours == name)),
+        ours: is_scheduled_by(pod, scheduler_names),
+        foreign: Foreign::default(),
         daemon: is_mirror(pod),
         critical: spec.is_some_and(|spec| {
             let class = spec.priority_class_name.as_deref().unwrap_or_default();

@@ -17,7 +17,7 @@ use muster_api::conventions::{self, Kind, Object, Objects, Recognition};
 use muster_api::dra::{DeviceUse, Devices};
 use muster_api::volumes::{Used, Volumes};
 use muster_api::{keys, pod_state};
-use muster_core::model::gang::{Invalid, Membership, Pod as CorePod, RankClaim, Recognised};
+use muster_core::model::gang::{Foreign, Invalid, Membership, Pod as CorePod, RankClaim, Recognised};
 use muster_core::model::names::{ObjectKey, PodUid};
 use muster_core::reason::Code;
 
@@ -108,8 +108,10 @@ impl Objects for Owners {
 
 /// Recognises every pod, adds those to come, and orders the gangs.
 pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
+    let provisioned = dump.record.as_ref().map_or(&[] as &[String], |record| &record.provisioner_scheduler_names);
     let mut finder = Finder {
         scheduler_names,
+        provisioned,
         priorities: &dump.priorities,
         volumes: &dump.volumes,
         devices: &dump.devices,
@@ -127,7 +129,8 @@ pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
     let mut found = Members::default();
     for pod in &dump.pods {
         let known = finder.pod(pod);
-        if known.core.ours && !known.core.daemon && known.core.membership.gang().is_none() {
+        let provisioned_for = known.core.ours || known.core.foreign == Foreign::Provisioned;
+        if provisioned_for && !known.core.daemon && known.core.membership.gang().is_none() {
             found.others.push(known.clone());
         }
         found.all.push(known);
@@ -198,6 +201,8 @@ fn object_of(job: &Job) -> Option<Object> {
 
 struct Finder<'a> {
     scheduler_names: &'a [String],
+    /// Other profiles that are provisioned for.
+    provisioned: &'a [String],
     priorities: &'a [PriorityClass],
     volumes: &'a Volumes,
     devices: &'a Devices,
@@ -218,6 +223,11 @@ impl Finder<'_> {
         let mut core = self.read(&object, membership, Used::read(&object));
         // A dump is trusted: it opens no node.
         core.daemon |= pod_state::daemon_set(&object).is_some();
+        core.foreign = self.foreign(&object);
+        if core.foreign == Foreign::OfGang && core.node.is_none() && core.is_live() {
+            let (kind, name) = ("Pod".to_owned(), core.key.to_string());
+            self.ignored.push(Ignored { kind, name, why: muster_core::ordinary::FOREIGN_MEMBER.to_owned() });
+        }
         let core = Arc::new(core);
         let priority = self.priority(object.spec.as_ref());
         let known = Known { core, object: Arc::new(object), exists: true, uid, priority };
@@ -301,6 +311,14 @@ impl Finder<'_> {
             let invalid = Invalid { reason: Code::BadPod, message: format!("pod {name}: {why}") };
             self.gang(stated, &membership, priority, created(&pod.metadata)).fault.get_or_insert(invalid);
         }
+    }
+
+    /// What a pod is to the provisioner whose profile is not ours.
+    fn foreign(&self, pod: &Pod) -> Foreign {
+        if !pod_state::is_foreign(pod, self.scheduler_names, self.provisioned) {
+            return Foreign::Other;
+        }
+        pod_state::foreign(&conventions::recognise(pod, &self.owners).membership)
     }
 
     fn recognise(&self, pod: &Pod) -> Recognition {

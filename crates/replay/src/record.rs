@@ -26,6 +26,9 @@ pub struct Record {
     pub levels: Option<Vec<Level>>,
     /// Names of our profiles.
     pub scheduler_names: Vec<String>,
+    /// Names of others whose pods of no gang are provisioned for too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub provisioner_scheduler_names: Vec<String>,
     /// What is best.
     pub policy: RecordedPolicy,
 }

@@ -91,7 +91,8 @@ impl Store {
     fn complete_again(&mut self, uid: &PodUid) {
         let Some(known) = self.state.snapshot.pods.get(uid).cloned() else { return };
         let Some((bare, used)) = self.with_claims.get(uid) else { return };
-        let mut pod = CorePod { membership: known.membership.clone(), daemon: known.daemon, ..CorePod::clone(bare) };
+        let (membership, foreign, daemon) = (known.membership.clone(), known.foreign, known.daemon);
+        let mut pod = CorePod { membership, foreign, daemon, ..CorePod::clone(bare) };
         if let Some(used) = used {
             self.volumes.complete(&mut pod, used);
         }
@@ -102,7 +103,7 @@ impl Store {
             return;
         }
         if let Some(metadata) = self.metadata.get(uid).cloned() {
-            let recognition = self.recognise(&metadata);
+            let (recognition, _) = self.recognise(&metadata);
             self.index(uid.clone(), &Arc::new(pod), recognition);
         }
     }

@@ -16,6 +16,7 @@ use muster_api::{batch_state, keys, pool_state};
 use muster_core::batch::reserves;
 use muster_core::ec2::CapacityType;
 use muster_core::gang::GangEvent;
+use muster_core::model::gang::Foreign;
 use muster_core::model::money::usd;
 use muster_core::model::names::PodUid;
 use muster_core::model::node::TaintEffect;
@@ -492,6 +493,11 @@ fn ladders(state: &State, waiting: Vec<PodUid>) -> Ladders {
     let mut ladders = Ladders { waiting: Vec::new(), refused: Vec::new() };
     for uid in waiting {
         let (Some(pod), Some(object)) = (state.snapshot.pods.get(&uid), state.unbound.get(&uid)) else { continue };
+        if pod.foreign == Foreign::OfGang {
+            let why = ordinary::FOREIGN_MEMBER.into();
+            ladders.refused.push(Refusal { pod: uid, cause: Cause::NoOfferFits, why });
+            continue;
+        }
         let shape = match &pod.shape {
             Ok(shape) => shape,
             Err(why) => {

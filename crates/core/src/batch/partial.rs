@@ -462,7 +462,8 @@ fn occupied(case: &Case<'_>, status: &BatchStatus) -> BTreeSet<String> {
 /// What pods of no gang ask for that wait for a node.
 fn waiting_shapes<'a>(case: &Case<'a>) -> BTreeSet<&'a Shape> {
     let waits = |pod: &&Arc<Pod>| {
-        let single = pod.membership == Membership::Single && pod.ours && !pod.daemon;
+        let profile = pod.ours || !pod.foreign.is_other();
+        let single = pod.membership == Membership::Single && profile && !pod.daemon;
         single && pod.is_live() && pod.node.is_none() && pod.foreign_gate.is_none()
     };
     let pods = case.world.snapshot.pods.values().filter(waits);

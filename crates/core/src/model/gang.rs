@@ -420,6 +420,9 @@ pub struct Pod {
     pub requeued: Option<Timestamp>,
     /// One of our profiles schedules it.
     pub ours: bool,
+    /// What it is to the provisioner if another scheduler's profile schedules it.
+    #[serde(default, skip_serializing_if = "Foreign::is_other")]
+    pub foreign: Foreign,
     /// Belongs to its node: of a DaemonSet that is known, or the mirror of a pod the kubelet runs by itself.
     pub daemon: bool,
     /// Has a priority that only the system's own pods have.
@@ -436,6 +439,27 @@ pub struct Pod {
     pub unscheduled: Option<(Arc<str>, Arc<str>)>,
     /// Of which gang it is.
     pub membership: Membership,
+}
+
+/// What a pod of another scheduler's profile is to the provisioner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Foreign {
+    /// Nothing: it takes capacity where it stands, and that is all. So is every pod of our own profiles.
+    #[default]
+    Other,
+    /// Nodes are launched for it, and nothing steers it to them.
+    Provisioned,
+    /// Its profile is provisioned for, and it is a member of a gang that nobody holds together: nothing is launched for it.
+    OfGang,
+}
+
+impl Foreign {
+    /// Whether it is nothing to the provisioner.
+    #[must_use]
+    pub fn is_other(&self) -> bool {
+        *self == Self::Other
+    }
 }
 
 /// What the claims of a pod ask for beside where it may stand.

@@ -82,11 +82,17 @@ impl Places {
     /// how many volumes or devices a node has whose driver has not registered.
     #[must_use]
     pub fn could_be_on(&self, allocatable: &Resources) -> bool {
+        self.could_be_beside(allocatable, &Usage::default())
+    }
+
+    /// The same beside what stands there.
+    #[must_use]
+    pub fn could_be_beside(&self, allocatable: &Resources, usage: &Usage) -> bool {
         let holds = |requests: &Resources| {
             requests.iter().all(|(resource, amount)| {
                 let (name, has) = (resource.as_str(), allocatable.get(resource.as_str()));
                 let comes_later = name.starts_with(ATTACHABLE_VOLUMES) || name.starts_with(DEVICE_CLASS);
-                has >= amount || has == 0 && comes_later
+                has.saturating_sub(usage.requested.get(name)) >= amount || has == 0 && comes_later
             })
         };
         self.requests.as_ref().is_none_or(holds)

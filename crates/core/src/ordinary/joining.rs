@@ -12,6 +12,7 @@ use crate::model::batch::{Batch, BatchMember, BatchPhase, MemberState, Owner};
 use crate::model::gang::Pod;
 use crate::model::node::{Node, Usage};
 use crate::model::pod::Shape;
+use crate::model::resources::Resources;
 use crate::model::snapshot::{Awaiting, Snapshot};
 use crate::packing::{Existing, Offer};
 
@@ -45,8 +46,6 @@ pub(super) struct Joining {
     pub(super) planned: BTreeSet<String>,
     /// Places that nobody has taken yet, by class.
     pub(super) places: BTreeMap<String, u32>,
-    /// Who waits and has taken some, by class and by number in the round.
-    takers: BTreeMap<String, Vec<usize>>,
     /// Places of classes that another version wrote down: nobody can say which pods they are for, so any pod may have them.
     pub(super) unread: u32,
     /// When the batch was created: who came later is not who it was planned for.
@@ -68,6 +67,29 @@ struct Coming {
     used: Usage,
     /// Pods that it was planned for and that have not come, by class.
     left: BTreeMap<String, u32>,
+    /// Pods stand there that it was not planned for: nothing keeps those of other schedulers off it. So only what is free counts.
+    others: bool,
+    /// Who waits and has taken a place here: class and number in the round.
+    takers: Vec<(String, usize)>,
+    /// What they ask for.
+    claimed: Resources,
+}
+
+impl Coming {
+    /// Whether one more pod of a class that it was planned for finds its place here.
+    fn takes(&self, class: &str, node: &Node, requests: &Resources) -> bool {
+        let given = self.takers.iter().filter(|(of, _)| of == class).count();
+        let left = self.left.get(class).is_some_and(|left| given < usize::try_from(*left).unwrap_or(usize::MAX));
+        let free = |name: &str, has: i64| {
+            has.saturating_sub(self.used.requested.get(name)).saturating_sub(self.claimed.get(name))
+        };
+        // What the offer has none of comes later, as what a driver brings; it was planned on all the same.
+        let holds = |name: &str, amount: i64| match node.allocatable.get(name) {
+            0 => true,
+            has => free(name, has) >= amount,
+        };
+        left && (!self.others || requests.iter().all(|(resource, amount)| holds(resource.as_str(), amount)))
+    }
 }
 
 impl Joining {
@@ -76,11 +98,18 @@ impl Joining {
         self.offer.as_ref().is_none_or(|node| fit::reaches_volumes(shape, node))
     }
 
-    /// A pod that waits takes a place of its class, by its number in the round. Whether there was one.
-    pub(super) fn take(&mut self, class: &str, pod: usize) -> bool {
+    /// A pod that waits takes a place of its class, by its number in the round. Whether there was one: what others took is none.
+    pub(super) fn take(&mut self, class: &str, shape: &Shape, pod: usize) -> bool {
         let Some(left) = self.places.get_mut(class).filter(|left| **left > 0) else { return false };
+        let takes =
+            |coming: &&mut Coming| self.offer.as_ref().is_some_and(|node| coming.takes(class, node, &shape.requests));
+        if let Some(coming) = self.coming.iter_mut().find(takes) {
+            coming.takers.push((class.to_owned(), pod));
+            coming.claimed.add(&shape.requests);
+        } else if self.coming.iter().any(|coming| coming.others) {
+            return false;
+        }
         *left -= 1;
-        self.takers.entry(class.to_owned()).or_default().push(pod);
         true
     }
 
@@ -88,17 +117,9 @@ impl Joining {
     /// elsewhere, or is gone.
     pub(super) fn nodes(&self, waiting: &[Waiting]) -> Vec<JoiningNode> {
         let Some(offer) = &self.offer else { return Vec::new() };
-        let mut takers: BTreeMap<&str, &[usize]> =
-            self.takers.iter().map(|(class, pods)| (class.as_str(), pods.as_slice())).collect();
         let node = |coming: &Coming| {
             let mut usage = coming.used.clone();
-            let mut here = Vec::new();
-            for (class, left) in &coming.left {
-                let Some(pods) = takers.get_mut(class.as_str()) else { continue };
-                let (these, others) = pods.split_at(pods.len().min(usize::try_from(*left).unwrap_or(usize::MAX)));
-                *pods = others;
-                here.extend_from_slice(these);
-            }
+            let here: Vec<usize> = coming.takers.iter().map(|(_, pod)| *pod).collect();
             for shape in here.iter().filter_map(|pod| waiting[*pod].pod.shape.as_ref().ok()) {
                 usage.add(shape);
             }
@@ -222,14 +243,18 @@ fn of_batch(
             for (class, many) in pods {
                 *left.entry(class.clone()).or_default() += many;
             }
+            let mut others = false;
             for (pod, class) in name.and_then(|name| occupants.get(name)).into_iter().flatten() {
                 used.requested.add(&pod.held.requested);
                 used.ports.extend(pod.held.ports.iter().cloned());
-                if let Some(left) = class.as_ref().and_then(|class| left.get_mut(class)) {
-                    *left = u32::saturating_sub(*left, 1);
+                match class.as_ref().and_then(|class| left.get_mut(class)).filter(|left| **left > 0) {
+                    Some(left) => *left = u32::saturating_sub(*left, 1),
+                    None => others = true,
                 }
             }
-            Coming { name: format!("{}/{number}", batch.name), registered: name.map(str::to_owned), used, left }
+            let (takers, claimed) = (Vec::new(), Resources::default());
+            let registered = name.map(str::to_owned);
+            Coming { name: format!("{}/{number}", batch.name), registered, used, left, others, takers, claimed }
         };
         // What a node holds of a class that another version wrote down is not known: it has capacity for nobody else.
         let known = |pods: &[(String, u32)]| pods.iter().all(|(class, _)| is_readable(class));
@@ -238,7 +263,6 @@ fn of_batch(
     Some(Joining {
         pool: wanted.node_pool.clone(),
         planned,
-        takers: BTreeMap::new(),
         places,
         unread,
         created: batch.created,

@@ -114,6 +114,8 @@ struct Now {
     kept: bool,
     /// A node that is Ready came with less than one of the pods asks for. The others are of the same type.
     less: bool,
+    /// Others took a node in that minute: nothing keeps pods of other schedulers off it.
+    taken: bool,
 }
 
 /// Pods of a class that wait: since when the oldest.
@@ -197,6 +199,8 @@ impl Purchases {
                         suspects.push((batch.uid.clone(), Arc::clone(class), true));
                     }
                     Some(now) if now.kept => suspects.push((batch.uid.clone(), Arc::clone(class), false)),
+                    // kube-scheduler had no choice, and the node is used.
+                    Some(now) if now.taken => of.over = true,
                     Some(_) => {}
                     None => {
                         of.over = true;
@@ -326,7 +330,9 @@ fn nodes(batch: &Batch, seen: &Seen<'_>) -> BTreeMap<Arc<str>, Now> {
             now.came = now.came.saturating_add(planned.saturating_sub(left));
             let ready = entry.node.ready && is_ready(&node);
             now.ready |= ready;
-            now.kept |= ready && kept;
+            let taken = places.is_some_and(|places| !places.could_be_beside(&entry.node.allocatable, &entry.usage));
+            now.kept |= ready && kept && !taken;
+            now.taken |= ready && kept && taken;
             now.less |= ready && places.is_some_and(|places| !places.could_be_on(&entry.node.allocatable));
         }
     }

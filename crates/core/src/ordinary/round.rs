@@ -27,6 +27,9 @@ use crate::packing::{self, Class, Obstacle, Offer, Place, Pool, Problem, Rule};
 const BATCH: u32 = 100;
 /// Other types that are asked for on spot, each with a call of its own, before a launch goes on demand.
 const SPARES: usize = 2;
+/// Stated of pods that nothing is launched for since another scheduler would start their gang one by one.
+pub const FOREIGN_MEMBER: &str = "is a member of a gang, and its schedulerName is none of Muster's schedulerNames: nobody holds \
+                                  the gang together, and nothing is launched for its pods";
 /// Stated of pods that only machines with accelerators might hold.
 const FOR_WHO_ASKS: &str = "types with accelerators are launched only for pods that ask for one";
 
@@ -155,10 +158,11 @@ pub struct Outcome {
     pub bound: u64,
 }
 
-/// Whether a pod is one to provision for: it waits for a node, of no gang, scheduled by a profile of ours, held by nobody.
+/// Whether a pod is one to provision for: it waits for a node, of no gang, held by nobody, scheduled by a profile of ours or by
+/// another that is provisioned for.
 #[must_use]
 pub fn is_waiting(pod: &Pod) -> bool {
-    pod.ours
+    (pod.ours || !pod.foreign.is_other())
         && pod.membership == Membership::Single
         && pod.is_live()
         && pod.node.is_none()
@@ -188,7 +192,7 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     for (index, class) in classes.iter().enumerate() {
         let (Some(class), Ok(shape)) = (class, &round.waiting[index].pod.shape) else { continue };
         let mut reached = under_way.iter_mut().filter(|one| one.reaches(shape));
-        if reached.any(|one| one.take(class, index)) {
+        if reached.any(|one| one.take(class, shape, index)) {
             outcome.joining += 1;
         } else {
             rest.push(index);

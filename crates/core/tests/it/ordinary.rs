@@ -8,7 +8,7 @@ use muster_core::ec2::CapacityType;
 use muster_core::model::batch::{
     Batch, BatchMember, BatchOffer, BatchPhase, BatchSpec, BatchStatus, MemberState, Owner,
 };
-use muster_core::model::gang::{Membership, Pod};
+use muster_core::model::gang::{Foreign, Membership, Pod};
 use muster_core::model::names::{InstanceId, NodeName, ResourceName};
 use muster_core::model::node::{Node, Usage};
 use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Shape};
@@ -24,6 +24,7 @@ use super::world::{GPU, at, node, pod, snapshot};
 
 mod disputes;
 mod fallback;
+mod foreign;
 mod refused;
 mod topology;
 
@@ -177,6 +178,7 @@ fn members_of_gangs_bound_held_and_foreign_pods_are_not_provisioned_for() {
         Pod { deleting: true, ..one() },
         Pod { ended: true, ..one() },
         Pod { ours: false, ..one() },
+        Pod { ours: false, foreign: Foreign::Provisioned, daemon: true, ..one() },
         Pod { foreign_gate: Some(Arc::from("quota.example.com/held")), ..one() },
         Pod { gated: true, ..one() },
         Pod { daemon: true, ..one() },

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use jiff::{SignedDuration, Timestamp};
 use muster_core::model::gang::{
-    Gang, GangPlace, Membership, Phase, Pod, RankClaim, RawTopologyRequests, Recognised, Source,
+    Foreign, Gang, GangPlace, Membership, Phase, Pod, RankClaim, RawTopologyRequests, Recognised, Source,
 };
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node, Usage};
@@ -67,6 +67,7 @@ pub(crate) fn pod(name: &str, shape: &Shape) -> Pod {
         planned_node: None,
         requeued: None,
         ours: true,
+        foreign: Foreign::Other,
         daemon: false,
         critical: false,
         not_admitted: None,

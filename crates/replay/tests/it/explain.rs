@@ -4,7 +4,7 @@ use muster_replay::command::{self, Arguments, Format};
 use muster_replay::dump::Input;
 use muster_replay::explain::{ALL_NAMESPACES, Target};
 use muster_replay::record::{self, Record};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{dump, names};
 
@@ -171,6 +171,7 @@ fn a_recording_carries_its_settings_and_says_the_same_everywhere() {
             key: "topology.k8s.aws/network-node-layer-3".into(),
         }]),
         scheduler_names: vec!["muster".to_owned()],
+        provisioner_scheduler_names: Vec::new(),
         policy: record::RecordedPolicy::default(),
     };
     let list: Value = serde_saphyr::from_str(&dump("leaf")).unwrap();
@@ -183,4 +184,36 @@ fn a_recording_carries_its_settings_and_says_the_same_everywhere() {
     assert_eq!(keys, ["topology.k8s.aws/network-node-layer-3", "kubernetes.io/hostname"]);
     assert!(document["ignored"].as_array().unwrap().is_empty(), "{}", document["ignored"]);
     assert_eq!(crate::support::document(&recording), crate::support::document(&recording));
+}
+
+#[test]
+fn a_recording_says_which_other_schedulers_are_provisioned_for_and_their_gangs_are_excluded_by_name() {
+    let head = |provisioner_scheduler_names: Vec<String>| Record {
+        time: "2026-07-20T11:00:00Z".parse().unwrap(),
+        version: "0.1.0".to_owned(),
+        levels: None,
+        scheduler_names: vec!["muster".to_owned()],
+        provisioner_scheduler_names,
+        policy: record::RecordedPolicy::default(),
+    };
+    let pod = |name: &str, annotations: Value| {
+        let metadata = json!({"name": name, "namespace": "web", "uid": name, "annotations": annotations});
+        let requests = json!({"cpu": "1", "memory": "1Gi"});
+        let spec = json!({"schedulerName": "default-scheduler", "containers": [
+            {"name": "main", "image": "web", "resources": {"requests": requests}},
+        ]});
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
+    };
+    let gang = json!({"muster.dev/gang": "g", "muster.dev/gang-size": "1"});
+    let planned = |names: Vec<String>| {
+        let objects = vec![pod("plain", json!({})), pod("member", gang.clone())];
+        let document = crate::support::document(&record::render(&head(names), objects));
+        let pods: Vec<String> = document["pods"].as_array().unwrap().iter().map(ToString::to_string).collect();
+        assert!(document["gangs"].as_array().unwrap().is_empty(), "{}", document["gangs"]);
+        (pods.len(), document["ignored"].to_string())
+    };
+    assert_eq!(planned(Vec::new()), (0, "[]".to_owned()));
+    let (pods, ignored) = planned(vec!["default-scheduler".to_owned()]);
+    assert_eq!(pods, 1);
+    assert!(ignored.contains("web/member") && ignored.contains("nobody holds the gang together"), "{ignored}");
 }

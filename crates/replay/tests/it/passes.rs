@@ -93,6 +93,7 @@ fn a_recording_of_a_cluster_carries_the_passes_of_its_server() {
             version: "0.1.0".to_owned(),
             levels: None,
             scheduler_names: vec!["muster".to_owned()],
+            provisioner_scheduler_names: Vec::new(),
             policy: muster_core::planner::plan::Policy::default().into(),
         };
         muster_replay::record::render(&head, vec![serde_json::from_str(passes).unwrap()])

@@ -35,6 +35,7 @@ fn input_that_holds_nothing_of_a_cluster_is_refused_and_a_recording_of_an_empty_
         version: "0.1.0".to_owned(),
         levels: None,
         scheduler_names: Vec::new(),
+        provisioner_scheduler_names: Vec::new(),
         policy: Settings::new("muster.dev/gang-pending").policy.into(),
     };
     assert_eq!(read(&record::render(&head, Vec::new())).unwrap().summary.nodes, 0);

@@ -72,7 +72,8 @@ impl KubeScheduler {
         let due: Vec<Binding> = due;
         for Binding { pod: name, node, .. } in due {
             let Some(pod) = sim.cluster.pods.get(&name).filter(|pod| pod.is_live()).cloned() else { continue };
-            if may_post(&view.snapshot, &self.assumed, None, &pod.uid, &node, now).is_err() {
+            // Another scheduler asks nobody.
+            if pod.ours && may_post(&view.snapshot, &self.assumed, None, &pod.uid, &node, now).is_err() {
                 continue;
             }
             self.assumed.add(&pod, &node);
@@ -102,11 +103,17 @@ impl KubeScheduler {
             machine.node.ready && fit::fits(&shape, &machine.node, usage).is_ok()
         };
         let offered: Vec<&str> = sim.cluster.machines.iter().filter(holds).map(|(name, _)| name.as_str()).collect();
-        let kept = match filter(&view.snapshot, &self.assumed, pod, &offered, sim.now) {
-            Filtered::Split { kept, .. } => kept,
-            Filtered::Unready | Filtered::Behind => Vec::new(),
+        let (kept, scores) = if pod.ours {
+            let kept = match filter(&view.snapshot, &self.assumed, pod, &offered, sim.now) {
+                Filtered::Split { kept, .. } => kept,
+                Filtered::Unready | Filtered::Behind => Vec::new(),
+            };
+            let scores = prioritize(&view.snapshot, &self.assumed, pod, &kept, sim.now);
+            (kept, scores)
+        } else {
+            let scores = vec![0; offered.len()];
+            (offered, scores)
         };
-        let scores = prioritize(&view.snapshot, &self.assumed, pod, &kept, sim.now);
         let best = scores.iter().max().copied().unwrap_or(0);
         let best: Vec<String> =
             kept.iter().zip(scores).filter(|(_, score)| *score == best).map(|(node, _)| (*node).to_owned()).collect();

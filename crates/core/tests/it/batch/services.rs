@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::JoinClocks;
 use muster_core::ec2::CapacityType;
-use muster_core::model::gang::Pod;
+use muster_core::model::gang::{Foreign, Pod};
 use muster_core::model::names::InstanceId;
 use muster_core::model::pod::Shape;
 use muster_core::model::resources::Resources;
@@ -36,6 +36,10 @@ pub(super) struct Deployment {
     runs_for: Option<SignedDuration>,
     /// They run on this type alone.
     on: Option<&'static str>,
+    /// Another scheduler binds them, and asks nobody.
+    foreign: bool,
+    /// Whose scheduler has not been chosen yet.
+    is_new: bool,
 }
 
 /// What waits, runs and has run.
@@ -99,7 +103,9 @@ impl Services {
                 let requests = Resources::from_iter([("cpu", deployment.milli_cpu), ("pods", 1)]);
                 let node_selector = deployment.on.iter().map(|on| (TYPE.into(), (*on).into())).collect();
                 let pod = world::pod(&name, &Shape { requests, node_selector, ..Shape::default() });
-                sim.cluster.pods.insert(name, Pod { created: Some(sim.now), ..pod });
+                let foreign = if deployment.foreign { Foreign::Provisioned } else { Foreign::Other };
+                let pod = Pod { ours: !deployment.foreign, foreign, created: Some(sim.now), ..pod };
+                sim.cluster.pods.insert(name, pod);
                 sim.cluster.touch();
             }
             while live.len() > self.deployments[number].replicas {
@@ -222,7 +228,15 @@ fn grow(sim: &mut History, runs_for: Option<SignedDuration>) {
         }
     }
     let name = format!("d{known}");
-    services(sim).deployments.push(Deployment { name, milli_cpu, replicas, runs_for, on: None });
+    services(sim).deployments.push(Deployment {
+        name,
+        milli_cpu,
+        replicas,
+        runs_for,
+        on: None,
+        foreign: false,
+        is_new: true,
+    });
 }
 
 fn shrink(sim: &mut History) {
@@ -291,6 +305,45 @@ fn grows(seed: u64) -> Result<(usize, usize), String> {
     Ok((count, never.len()))
 }
 
+/// Deployments of two schedulers grow, of which one asks nobody: whoever waits is served all the same, and nothing more is launched
+/// once everybody runs.
+fn grows_beside_another_scheduler(seed: u64) -> Result<(usize, usize), String> {
+    let mut sim = world(seed, 100, &[CapacityType::OnDemand]);
+    sim.dice.calm = true;
+    let mut lease = Lease::default();
+    for _ in 0..sim.rng.random_range(2..7) {
+        grow(&mut sim, None);
+        let foreign = sim.rng.random_bool(0.5);
+        // A Deployment keeps the scheduler that it began with.
+        if let Some(last) = services(&mut sim).deployments.last_mut().filter(|last| last.is_new) {
+            (last.foreign, last.is_new) = (foreign, false);
+        }
+        let until = sim.now + SignedDuration::from_secs(sim.rng.random_range(1..200));
+        live(&mut sim, &mut lease, until)?;
+    }
+    // Whoever lost the place waits until another node has booted, and our own until nobody keeps it any more.
+    let until = sim.now + SERVED * 2 + SignedDuration::from_mins(2);
+    live(&mut sim, &mut lease, until)?;
+    let all = sim.services.take().unwrap();
+    let waits = all.late(&sim, SignedDuration::ZERO);
+    sim.services = Some(all);
+    if let Some(waits) = waits {
+        return Err(waits);
+    }
+    let launched = sim.ec2.launches.len();
+    let until = sim.now + SignedDuration::from_secs(3600);
+    live(&mut sim, &mut lease, until)?;
+    if sim.ec2.launches.len() > launched {
+        return Err("something is launched although everybody runs".to_owned());
+    }
+    if !sim.in_vain.is_empty() {
+        return Err(format!("nobody refuses a node: {:?}", sim.in_vain));
+    }
+    let (count, never) = unused(&mut sim);
+    ends(&mut sim, &mut lease)?;
+    Ok((count, never.len()))
+}
+
 /// Deployments and Jobs come and go while the process crashes, calls fail, instances die and are taken back: no node goes under a
 /// pod, and whoever waits when it has calmed down is served.
 fn churns(seed: u64) -> Result<(usize, usize), String> {
@@ -334,7 +387,15 @@ fn meets_limits(seed: u64) -> Result<usize, String> {
         let until = sim.now + SignedDuration::from_secs(sim.rng.random_range(1..60));
         live(&mut sim, &mut lease, until)?;
     }
-    let huge = Deployment { name: "huge".to_owned(), milli_cpu: 3_900, replicas: 60, runs_for: None, on: None };
+    let huge = Deployment {
+        name: "huge".to_owned(),
+        milli_cpu: 3_900,
+        replicas: 60,
+        runs_for: None,
+        on: None,
+        foreign: false,
+        is_new: true,
+    };
     services(&mut sim).deployments.push(huge);
     let until = sim.now + SignedDuration::from_secs(60);
     live(&mut sim, &mut lease, until)?;
@@ -356,7 +417,15 @@ fn sees_nothing(seed: u64, replicas: usize, milli_cpu: i64) -> Result<usize, Str
     sim.dice.calm = true;
     let mut lease = Lease::default();
     let mut wide = |sim: &mut History, name: &str| {
-        let wide = Deployment { name: name.to_owned(), milli_cpu, replicas: replicas / 2, runs_for: None, on: None };
+        let wide = Deployment {
+            name: name.to_owned(),
+            milli_cpu,
+            replicas: replicas / 2,
+            runs_for: None,
+            on: None,
+            foreign: false,
+            is_new: true,
+        };
         services(sim).deployments.push(wide);
         let until = sim.now + SERVED;
         live(sim, &mut lease, until)
@@ -414,7 +483,15 @@ fn is_refused(seed: u64) -> Result<usize, String> {
     }
     let mut lease = Lease::default();
     let replicas = sim.rng.random_range(1..4);
-    let tight = Deployment { name: "tight".to_owned(), milli_cpu: 3_900, replicas, runs_for: None, on: None };
+    let tight = Deployment {
+        name: "tight".to_owned(),
+        milli_cpu: 3_900,
+        replicas,
+        runs_for: None,
+        on: None,
+        foreign: false,
+        is_new: true,
+    };
     services(&mut sim).deployments.push(tight);
     let until = sim.now + SignedDuration::from_hours(3);
     while sim.now < until {
@@ -459,6 +536,8 @@ fn finds_no_capacity(seed: u64) -> Result<usize, String> {
         replicas,
         runs_for: None,
         on: Some(on),
+        foreign: false,
+        is_new: false,
     };
     let both = [of("dry", 3_900, 600, "small.large"), of("served", 15_000, 2, "large.large")];
     services(&mut sim).deployments.extend(both);
@@ -529,6 +608,17 @@ fn deployments_that_grow_are_served_in_time_and_hardly_a_node_is_launched_in_vai
     eprintln!("{} histories, {nodes} nodes, {never} of which never held a pod", counts.len());
     // kube-scheduler puts a pod on a node of somebody else that came earlier and has the capacity, and rightly so.
     assert!(200 * never <= nodes, "{never} of {nodes} nodes never held a pod");
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "how much was launched belongs to the evidence")]
+fn beside_a_scheduler_that_asks_nobody_everybody_is_served_and_nothing_is_launched_twice() {
+    let counts = all(200, grows_beside_another_scheduler);
+    let sum = |of: fn(&(usize, usize)) -> usize| counts.iter().map(of).sum::<usize>();
+    let (nodes, never) = (sum(|one| one.0), sum(|one| one.1));
+    eprintln!("{} histories, {nodes} nodes, {never} of which never held a pod", counts.len());
+    // A pod that goes to a node of somebody else leaves its own to whoever that was for.
+    assert!(50 * never <= nodes, "{never} of {nodes} nodes never held a pod");
 }
 
 #[test]

@@ -226,6 +226,19 @@ fn a_node_is_in_vain_once_its_minute_is_over_and_no_pod_of_the_class_has_come() 
 }
 
 #[test]
+fn a_node_that_pods_of_other_schedulers_took_first_was_launched_in_vain_for_nobody() {
+    for (milli, in_vain) in [(1_000, 0), (100, 1)] {
+        let mut life = Life { knows_requests: true, ..Life::of(pods("web", 1, 1_900)) };
+        life.provision(10);
+        let node = life.setup.nodes[0].name.clone();
+        life.setup.pods.push(Pod { node: Some(node), ours: false, ..pods("other", 1, milli).remove(0) });
+        assert_eq!(life.look(10 + MINUTE).len(), in_vain, "{milli}");
+        life.leave();
+        assert!(life.look(10 + 2 * MINUTE).is_empty(), "{milli}");
+    }
+}
+
+#[test]
 fn a_node_that_came_with_less_than_its_pods_ask_for_is_in_vain_at_once() {
     for (cpu, is) in [(2_001, true), (2_000, false)] {
         let mut life = Life { knows_requests: true, ..Life::of(pods("web", 2, cpu)) };
