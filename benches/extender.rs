@@ -108,6 +108,7 @@ fn extender(assigned: usize) -> anyhow::Result<Extender> {
     let (mut store, cluster) = Store::new(
         StoreOptions {
             scheduler_names: vec!["muster".to_owned()],
+            provisioner_scheduler_names: Vec::new(),
             accelerators: vec!["nvidia.com/gpu".into()],
             max_age: Duration::from_secs(3600),
         },
