@@ -31,6 +31,9 @@ demo: ## Start a whole cluster on this machine and watch a gang get its nodes; D
 tour: ## Look at a recorded cluster in the browser: needs Rust alone and a few minutes; TOUR_ARGS are passed on (top, explain, html)
 	cargo run --package muster-viewer --bin muster-tour -- $(TOUR_ARGS)
 
+# An end-to-end test waits more than it works: with one to a core half the machine is idle.
+TEST_THREADS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))))
+
 test: ## Run every test, the end-to-end suite on a real control plane included
 	@$(call control-plane,$(if $(filter true,$(CI)),make test: CI runs no less than everything: ,make test: the end-to-end tests are excluded: )); \
 	case $$? in \
@@ -39,7 +42,7 @@ test: ## Run every test, the end-to-end suite on a real control plane included
 	*) exit 1 ;; \
 	esac; \
 	echo "cargo test --workspace"; \
-	cargo test --workspace
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(TEST_THREADS)} cargo test --workspace
 
 test-observability: ## Hold alerts and dashboards against promtool, which is built once from its Go module
 	@promtool=$$(hack/prometheus/build.sh); case $$? in \

@@ -51,7 +51,12 @@ impl Progress {
     /// A loop that hangs.
     #[must_use]
     pub fn stalled(&self) -> Option<&'static str> {
-        let now = millis(self.started.elapsed());
+        self.stalled_at(self.started.elapsed())
+    }
+
+    /// As [`Self::stalled`], so long after the start.
+    fn stalled_at(&self, now: Duration) -> Option<&'static str> {
+        let now = millis(now);
         let loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
         let hangs = |watched: &&Watched| {
             let last = watched.last.upgrade();
@@ -83,28 +88,43 @@ fn millis(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
+    const NOW: Duration = Duration::from_secs(300);
+
+    /// Goes round so long after the start.
+    fn beat_at(beat: &Beat, at: Duration) {
+        beat.last.store(millis(at), Ordering::Relaxed);
+    }
+
     #[test]
     fn a_loop_that_stands_still_is_named_until_it_goes_round_again() {
-        let Some(started) = Instant::now().checked_sub(Duration::from_secs(300)) else { return };
-        let progress = Progress { started, ..Progress::default() };
+        let progress = Progress::default();
         let (gangs, lease) = (progress.of("gangs"), progress.of("lease"));
-        assert_eq!(progress.stalled(), None);
-        lease.last.store(1_000, Ordering::Relaxed);
-        assert_eq!(progress.stalled(), Some("lease"));
-        gangs.beat();
-        lease.beat();
+        beat_at(&gangs, NOW);
+        beat_at(&lease, NOW.checked_sub(LIMIT).unwrap());
+        assert_eq!(progress.stalled_at(NOW), None, "the limit itself is no stall");
+        assert_eq!(progress.stalled_at(NOW + Duration::from_millis(1)), Some("lease"));
+        beat_at(&lease, NOW);
+        assert_eq!(progress.stalled_at(NOW + Duration::from_millis(1)), None);
+    }
+
+    #[test]
+    fn a_loop_beats_when_it_begins_and_when_it_goes_round() {
+        let progress = Progress::default();
+        let beat = progress.of("gangs");
+        beat.last.store(u64::MAX, Ordering::Relaxed);
+        beat.beat();
+        assert!(beat.last.load(Ordering::Relaxed) < u64::MAX);
         assert_eq!(progress.stalled(), None);
     }
 
     #[test]
     fn a_loop_that_ended_is_not_waited_for_and_one_may_be_given_more_time() {
-        let Some(started) = Instant::now().checked_sub(Duration::from_secs(300)) else { return };
-        let progress = Progress { started, ..Progress::default() };
+        let progress = Progress::default();
         let (slow, ended) = (progress.within("collection", Duration::from_mins(10)), progress.of("interruptions"));
-        slow.last.store(0, Ordering::Relaxed);
-        ended.last.store(0, Ordering::Relaxed);
-        assert_eq!(progress.stalled(), Some("interruptions"));
+        assert_eq!(progress.stalled_at(NOW), Some("interruptions"));
         drop(ended);
-        assert_eq!(progress.stalled(), None);
+        assert_eq!(progress.stalled_at(NOW), None);
+        assert_eq!(progress.stalled_at(3 * NOW), Some("collection"));
+        drop(slow);
     }
 }

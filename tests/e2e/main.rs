@@ -9,6 +9,7 @@ mod ceilings;
 mod chaos;
 mod cloud;
 mod conventions;
+mod cordon;
 mod crash;
 mod default_scheduler;
 mod demo;

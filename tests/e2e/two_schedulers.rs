@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, Node};
 use kube::Api;
 use kube::api::ListParams;
 use muster::testbed::workloads::TestPod;
@@ -63,6 +63,14 @@ async fn a_deployment_of_the_default_scheduler_on_nothing_runs_on_nodes_launched
     for name in ["shop", "api", "own"] {
         scale(&stack, name, 0).await;
     }
+    // Nothing led them to the nodes launched for them: a node whose pods stand on another awaits them for a minute after Ready.
+    let nodes: &Api<Node> = &Api::all(stack.admin().unwrap());
+    eventually(2 * DEADLINE, "no node to be left", || async move {
+        let left = nodes.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
+        if left == 0 { Ok(Some(())) } else { Err(format!("{left} nodes")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
     everything_is_terminated(&stack).await;
     no_instance_is_left(&stack).await;
     assert_eq!(launched(&stack).await, 4);
