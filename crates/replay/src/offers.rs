@@ -10,16 +10,16 @@ use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, Usage};
 use muster_core::model::resources::Resources;
 use muster_core::offering::{
-    Candidate, Excluded, Exclusion, GroupPolicy, Ledger, PoolOffer, RankInput, Ranked, Ranking, Refusals,
-    UnavailableMemory, rank_candidates,
+    Candidate, Ceiling, Excluded, Exclusion, GroupPolicy, Ledger, LedgerInputs, PoolOffer, RankInput, Ranked, Ranking,
+    Refusals, UnavailableMemory, rank_candidates,
 };
 use muster_core::planner::plan::{GangRequest, Host, Policy};
-use muster_core::reason::{Code, Help, Reason, Unsold};
+use muster_core::reason::{Code, Help, NewOffer, Reason, Unsold};
 use muster_core::topology::Levels;
 
 use crate::catalogue::Catalogue;
 use crate::document::{self, ProvisionEntry};
-use crate::pools::Pool;
+use crate::pools::{self, Pool};
 use crate::reasons;
 
 /// One way to provision all nodes of a gang in one call.
@@ -133,11 +133,26 @@ pub(crate) fn find(asked: &Asked<'_>, shop: &Shop<'_>, hosts: impl FnOnce() -> V
     }
     sale.excluded.extend(elsewhere(bound_zones, &views));
     if shop.pools.is_empty() || sale.purchases.is_empty() && sale.excluded.is_empty() {
-        sale.excluded.push(Reason::new(Code::NoPool, Help::NewPool).into());
+        let offer = cheapest(&short, shop.catalogue, asks);
+        sale.excluded.push(Reason::new(Code::NoPool, Help::NewPool { offer }).into());
     }
     let mut seen = BTreeSet::new();
     sale.excluded.retain(|reason| seen.insert((reason.code, reason.short, reason.change.clone())));
     sale
+}
+
+/// The cheapest type of the catalogue with a price of which new nodes alone hold the gang, and how many: what a NodePool without
+/// taints, labels and limits would provision.
+fn cheapest(short: &Short<'_>, catalogue: &Catalogue, asks: Asks) -> Option<NewOffer> {
+    let pool = pools::hypothetical(catalogue, short.bound_zones)?;
+    let unlimited = LedgerInputs { pools: BTreeMap::new(), cluster: Ceiling::Unlimited, claims: Vec::new() };
+    let view = [pool.view(&catalogue.prices, &Ledger::new(&unlimited, None))];
+    let Purchases { whole, .. } = match asks {
+        Asks::Pods => gang::purchases(&Short { pools: &view, ..*short }, Vec::new),
+        Asks::Request => gang::for_booking(short.request, &view),
+    };
+    let (zones, offer) = whole.iter().find_map(|purchase| Some((&purchase.zones, purchase.offers.first()?)))?;
+    Some(NewOffer { instance_type: Arc::clone(&offer.instance_type), count: offer.count, zone: zones.first().cloned() })
 }
 
 /// The candidates of a purchase, as the NodeBatch would rank them.

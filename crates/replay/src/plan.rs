@@ -89,6 +89,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     let mut cluster = Cluster::new(nodes);
     let mut leaving: BTreeMap<NodeName, Vec<Arc<Usage>>> = BTreeMap::new();
     let mut standing = Vec::new();
+    let mut daemons: BTreeMap<NodeName, Usage> = BTreeMap::new();
     for known in &members.all {
         let core = &known.core;
         let capacity = if core.ended { None } else { core.node.as_ref().or_else(|| nominated(known)) };
@@ -98,6 +99,11 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
             }
             cluster.add(node, Some(core), &core.held);
             standing.push((node.clone(), Arc::clone(&known.object)));
+            if owner_of(&known.object, "DaemonSet").is_some() {
+                let held = daemons.entry(node.clone()).or_default();
+                held.requested.add(&core.held.requested);
+                held.ports.extend(core.held.ports.iter().cloned());
+            }
             if core.deleting && core.node.is_some() {
                 leaving.entry(node.clone()).or_default().push(Arc::clone(&core.held));
             }
@@ -140,6 +146,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         assignments,
         focus: options.focus.clone(),
         leaving,
+        daemons,
         moves,
         taken: Vec::new(),
     };
@@ -208,20 +215,24 @@ struct Planning<'a> {
     focus: Option<NodeName>,
     /// What terminating pods hold, by node.
     leaving: BTreeMap<NodeName, Vec<Arc<Usage>>>,
+    /// What pods of DaemonSets hold, by node: whoever ends them gets them back.
+    daemons: BTreeMap<NodeName, Usage>,
     /// Pods of no gang that have to leave their node.
     moves: BTreeSet<PodUid>,
     /// Capacity that plans made here took, with the gang.
     taken: Vec<(NodeName, ObjectKey, Usage)>,
 }
 
+/// The name of a pod's owner of a kind.
+fn owner_of<'a>(pod: &'a Pod, kind: &str) -> Option<&'a str> {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.kind == kind).map(|owner| owner.name.as_str())
+}
+
 /// DaemonSets ask for what their pods of the dump ask for, where there are any: a LimitRange may have filled in what their template
 /// does not say.
 fn as_they_run(dump: &mut Dump) {
-    let owner = |pod: &Pod| {
-        let owners = pod.metadata.owner_references.iter().flatten();
-        let set = owners.into_iter().find(|owner| owner.kind == "DaemonSet")?;
-        Some((pod.metadata.namespace.clone()?, set.name.clone()))
-    };
+    let owner = |pod: &Pod| Some((pod.metadata.namespace.clone()?, owner_of(pod, "DaemonSet")?.to_owned()));
     let ended = |pod: &Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed"))

@@ -144,6 +144,20 @@ pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node]) -> Ve
     pools
 }
 
+/// A pool that nobody has made yet: every type of the catalogue, without taints, labels and limits.
+pub(crate) fn hypothetical(catalogue: &Catalogue, zones: &[Arc<str>]) -> Option<Pool> {
+    let reference = serde_json::json!({"group": "muster.dev", "kind": "EC2NodeClass", "name": "new"});
+    let spec = serde_json::json!({"template": {"spec": {"nodeClassRef": reference}}});
+    Some(Pool {
+        name: "new".to_owned(),
+        object: NodePool::new("new", serde_json::from_value(spec).ok()?),
+        class: None,
+        zones: zones.iter().map(ToString::to_string).collect(),
+        types: catalogue.types.values().cloned().collect(),
+        daemons: Arc::default(),
+    })
+}
+
 pub(crate) fn name(pool: &NodePool) -> &str {
     pool.metadata.name.as_deref().unwrap_or_default()
 }

@@ -1,11 +1,13 @@
 //! Why a gang is not placed, as the document lists it. The reasons, their codes and their text are the server's.
 
-use muster_core::fit::Misfit;
-use muster_core::planner::plan::{Change, Policy, Problem, Refusal, Shortfall};
+use muster_core::fit::{self, Misfit};
+use muster_core::gang;
+use muster_core::model::node::Node;
+use muster_core::planner::plan::{Capacity, Change, Host, Policy, Problem, Refusal, Role, Shortfall};
 use muster_core::reason::{self, Code, Help, Unsold, Why};
 
 use crate::document::Reason;
-use crate::remedy::Refused;
+use crate::remedy::{Kept, Refused};
 
 /// Node groups named one by one.
 const BLOCKED_SHOWN: usize = 8;
@@ -57,10 +59,10 @@ pub(crate) fn of_unsold(unsold: &Unsold) -> Reason {
 /// The reasons in a refusal: what the required level lacks with every change that is proven to help, then what the
 /// levels above lack, then what blocks nodes. A reason without a change is a fact that no single change of its kind
 /// would mend.
-pub(crate) fn of_refusal(refusal: &Refusal, problem: &Problem, policy: &Policy) -> Vec<Reason> {
+pub(crate) fn of_refusal(refusal: &Refusal, problem: &Problem, policy: &Policy, kept: &Kept) -> Vec<Reason> {
     match refusal {
         Refusal::DoesNotFit(shortfall) => {
-            does_not_fit(shortfall, problem, policy).into_iter().map(Reason::from).collect()
+            does_not_fit(shortfall, problem, policy, kept).into_iter().map(Reason::from).collect()
         }
         Refusal::MinimumAboveCount { min, count, .. } => {
             let short = Some(u64::from(min.saturating_sub(*count)));
@@ -78,7 +80,7 @@ pub(crate) fn of_refusal(refusal: &Refusal, problem: &Problem, policy: &Policy) 
     }
 }
 
-fn does_not_fit(shortfall: &Shortfall, problem: &Problem, policy: &Policy) -> Vec<reason::Reason> {
+fn does_not_fit(shortfall: &Shortfall, problem: &Problem, policy: &Policy, kept: &Kept) -> Vec<reason::Reason> {
     let Shortfall { needed, bound: _, required, total, best, wider: _, unlabelled, blocked, changes } = shortfall;
     let mut reasons = Vec::new();
     let cap = required.and_then(|level| Some((level, best.get(level)?)));
@@ -86,7 +88,8 @@ fn does_not_fit(shortfall: &Shortfall, problem: &Problem, policy: &Policy) -> Ve
     let short = needed.saturating_sub(cap.map_or(*total, |(_, best)| best.holds));
     let lacks =
         |help: Help| reason::Reason { code: Code::DoesNotFit, level: key.clone(), short: Some(u64::from(short)), help };
-    let of_the_gang = changes.iter().filter(|change| is_of_the_gang(change, problem));
+    let of_the_gang =
+        changes.iter().filter(|change| is_of_the_gang(change, problem) && !is_out_of_reach(change, problem));
     reasons.extend(of_the_gang.cloned().map(Help::Change).map(lacks));
     if reasons.is_empty() {
         reasons.push(lacks(Help::Nothing));
@@ -102,7 +105,7 @@ fn does_not_fit(shortfall: &Shortfall, problem: &Problem, policy: &Policy) -> Ve
         let reason = reason::Reason::new(Code::Unlabelled, Help::Nothing);
         reasons.push(reason::Reason { level: key, ..reason });
     }
-    let refused = Refused::new(problem, policy, shortfall);
+    let refused = Refused::new(problem, policy, shortfall, kept);
     let unselect = changes.contains(&Change::Unselect);
     for group in blocked.iter().take(BLOCKED_SHOWN) {
         let freed = refused.fewest(&group.reason).map(|nodes| Change::Free { reason: group.reason.clone(), nodes });
@@ -111,6 +114,33 @@ fn does_not_fit(shortfall: &Shortfall, problem: &Problem, policy: &Policy) -> Ve
         reasons.push(reason::Reason::new(Code::of_misfit(&group.reason), help));
     }
     reasons
+}
+
+/// Whether capacity is missing in a domain of which no node reaches the volumes of the gang, or in a zone that the gang does not
+/// select: more of it is no help.
+fn is_out_of_reach(change: &Change, problem: &Problem) -> bool {
+    let Change::Capacity { capacities } = change else { return false };
+    let (levels, zones) = (problem.levels.as_slice(), gang::zones(&problem.gang));
+    let outside = |capacity: &Capacity| {
+        let level = levels.iter().position(|level| Some(&level.name) == capacity.level.as_ref());
+        let keys = &levels[..level.map_or(0, |level| level + 1)];
+        let is_inside = |node: &Node| {
+            let path: Option<Vec<&str>> =
+                keys.iter().map(|level| node.labels.get(&level.key).map(|one| &**one)).collect();
+            path.is_some_and(|path| path.join("/") == *capacity.domain)
+        };
+        let zone = problem.levels.zone().and_then(|zone| capacity.domain.split('/').nth(zone));
+        if zone.is_some_and(|zone| !zone.is_empty() && !zones.is_empty() && !zones.contains(zone)) {
+            return true;
+        }
+        let mut inside = problem.hosts.iter().filter(|host| is_inside(&host.node)).peekable();
+        let blocked = |host: &Host| {
+            let slots = |role: &Role| fit::slots(&role.shape, &host.node, &host.usage);
+            problem.gang.roles.iter().any(|role| slots(role) == Err(Misfit::Volume))
+        };
+        inside.peek().is_some() && inside.all(blocked)
+    };
+    capacities.iter().any(outside)
 }
 
 /// Whether a change is reported of the gang. Others are reported beside the nodes that each of them is about, by name.

@@ -1,7 +1,7 @@
 //! The fewest nodes of a blocked group that would make a gang fit, if they were not blocked: found, and then proven by
 //! planning again with exactly those nodes freed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::fit::{self, Misfit};
@@ -16,21 +16,25 @@ use muster_core::topology::{Tree, natural_cmp};
 /// The taint kube-scheduler's node controller puts on a cordoned node.
 const CORDON: &str = "node.kubernetes.io/unschedulable";
 
+/// What stays on nodes whatever pods are ended there: what plans assign to gangs, and DaemonSets.
+pub(crate) type Kept = BTreeMap<NodeName, Usage>;
+
 /// The problem of a refused gang, with what is needed to ask it again.
 pub(crate) struct Refused<'a> {
     problem: &'a Problem,
     policy: &'a Policy,
     shortfall: &'a Shortfall,
+    kept: &'a Kept,
     ground: Ground,
     tree: Tree,
 }
 
 impl<'a> Refused<'a> {
     /// Reads the problem's nodes once.
-    pub(crate) fn new(problem: &'a Problem, policy: &'a Policy, shortfall: &'a Shortfall) -> Self {
+    pub(crate) fn new(problem: &'a Problem, policy: &'a Policy, shortfall: &'a Shortfall, kept: &'a Kept) -> Self {
         let ground = Ground::new(problem);
         let tree = Tree::build(&problem.levels, problem.hosts.iter().map(|host| &*host.node));
-        Self { problem, policy, shortfall, ground, tree }
+        Self { problem, policy, shortfall, kept, ground, tree }
     }
 
     /// The fewest nodes blocked by `misfit` that would have to be freed, in natural order of name; `None` if freeing all
@@ -75,7 +79,7 @@ impl<'a> Refused<'a> {
                     held = held.saturating_add(slots(&role.shape, node, usage));
                     continue;
                 }
-                if let Some(Host { node, usage }) = without(&self.problem.hosts[host], misfit) {
+                if let Some(Host { node, usage }) = self.without(host, misfit) {
                     gains.push((slots(&role.shape, &node, &usage), host));
                 }
             }
@@ -128,11 +132,49 @@ impl<'a> Refused<'a> {
         Some(chosen)
     }
 
+    /// A node without what blocks it; `None` where that is nothing anybody can take away from one node.
+    fn without(&self, host: usize, misfit: &Misfit) -> Option<Host> {
+        let host = &self.problem.hosts[host];
+        let (mut node, mut usage) = (Node::clone(&host.node), Usage::clone(&host.usage));
+        let kept = self.kept.get(&node.name);
+        match misfit {
+            Misfit::Unschedulable => {
+                node.unschedulable = false;
+                node.taints.retain(|taint| &*taint.key != CORDON);
+            }
+            Misfit::NotReady if node.deleting => return None,
+            Misfit::NotReady => node = gang::ready(&node),
+            Misfit::Taint { taint } => node.taints.retain(|entry| *entry.to_string() != **taint),
+            // Members of the gang itself stay, and so does what is assigned to others without a pod that could be ended.
+            Misfit::Port | Misfit::Insufficient { .. } | Misfit::Occupied if self.holds_members(&node.name) => {
+                return None;
+            }
+            Misfit::Port if kept.is_some_and(|kept| !kept.ports.is_empty()) => return None,
+            Misfit::Port => usage.ports.clear(),
+            Misfit::Insufficient { resource } => {
+                let stays = kept.map_or(0, |kept| kept.requested.get(resource.as_str()));
+                if usage.requested.get(resource.as_str()) <= stays {
+                    return None;
+                }
+                usage.requested.set(resource.clone(), stays);
+            }
+            Misfit::Occupied if kept.is_some_and(|kept| kept.own_shape_pods > 0) => return None,
+            Misfit::Occupied => usage.own_shape_pods = 0,
+            Misfit::Selector | Misfit::Volume | Misfit::Shared => return None,
+        }
+        Some(Host { node: Arc::new(node), usage: Arc::new(usage) })
+    }
+
+    fn holds_members(&self, node: &NodeName) -> bool {
+        let places = self.problem.gang.roles.iter().flat_map(|role| &role.places);
+        places.filter_map(|place| place.bound.as_ref()).any(|bound| bound == node)
+    }
+
     /// Nodes of a plan with some nodes freed, if there is one.
     fn fits(&self, misfit: &Misfit, freed: &BTreeSet<usize>) -> Option<BTreeSet<NodeName>> {
         let mut problem = self.problem.clone();
         for host in freed {
-            problem.hosts[*host] = without(&problem.hosts[*host], misfit)?;
+            problem.hosts[*host] = self.without(*host, misfit)?;
         }
         let (plan, report) = planner::plan_on(&self.ground, &problem, self.policy, Pruning::On);
         report.refusal.is_none().then(|| plan.places.into_iter().map(|place| place.node).collect())
@@ -144,23 +186,4 @@ const MOST_ASKED: usize = 32;
 
 fn slots(shape: &Shape, node: &Node, usage: &Usage) -> u64 {
     fit::slots(shape, node, usage).map_or(0, u64::from)
-}
-
-/// A node without what blocks it; `None` where that is nothing anybody can take away from one node.
-fn without(host: &Host, misfit: &Misfit) -> Option<Host> {
-    let (mut node, mut usage) = (Node::clone(&host.node), Usage::clone(&host.usage));
-    match misfit {
-        Misfit::Unschedulable => {
-            node.unschedulable = false;
-            node.taints.retain(|taint| &*taint.key != CORDON);
-        }
-        Misfit::NotReady if node.deleting => return None,
-        Misfit::NotReady => node = gang::ready(&node),
-        Misfit::Taint { taint } => node.taints.retain(|entry| *entry.to_string() != **taint),
-        Misfit::Port => usage.ports.clear(),
-        Misfit::Insufficient { resource } => usage.requested.set(resource.clone(), 0),
-        Misfit::Occupied => usage.own_shape_pods = 0,
-        Misfit::Selector | Misfit::Volume | Misfit::Shared => return None,
-    }
-    Some(Host { node: Arc::new(node), usage: Arc::new(usage) })
 }

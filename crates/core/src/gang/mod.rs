@@ -46,6 +46,7 @@ use crate::model::snapshot::{AssignedCapacity, Assignment, Snapshot};
 use crate::model::words::Word;
 use crate::planner::plan::{LevelUse, Plan, Policy, Problem, Report};
 use crate::topology::Levels;
+pub use volumes::zones;
 
 pub use asked::{Pending, RequestError};
 pub use joining::{NOT_READY, joins_until, ready, with_joined};

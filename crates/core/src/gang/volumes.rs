@@ -12,8 +12,9 @@ use crate::topology::ZONE_KEY;
 const EBS_ZONE_KEY: &str = "topology.ebs.csi.aws.com/zone";
 const REGION_KEY: &str = "topology.kubernetes.io/region";
 
-/// Zones that volumes, node selectors or node affinities of members name.
-pub(super) fn zones(request: &GangRequest) -> BTreeSet<Arc<str>> {
+/// Zones that volumes, node selectors or node affinities of members name; empty: none.
+#[must_use]
+pub fn zones(request: &GangRequest) -> BTreeSet<Arc<str>> {
     let shapes = || request.roles.iter().map(|role| &role.shape);
     let selected = shapes().filter_map(|shape| shape.node_selector.get(ZONE_KEY).cloned());
     let affinities = shapes().flat_map(|shape| shape.node_affinity.iter().flatten());

@@ -8,6 +8,7 @@ mod bounded;
 pub mod guide;
 mod pool;
 mod speech;
+mod step;
 mod text;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ pub use crate::model::code::Code;
 pub use bounded::bounded;
 pub use pool::{PoolChange, Unsold};
 pub use speech::keeps_the_type;
+pub use step::{Nodes, Step, instruction};
 
 /// Why a gang is not placed, or not yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -281,13 +283,25 @@ pub enum Help {
         changes: Vec<PoolChange>,
     },
     /// A NodePool that may provision.
-    NewPool,
-    /// No ask for a level below the zone: where provisioned nodes stand is known only once they run.
-    NoNetworkLevel,
+    NewPool {
+        /// The cheapest type that was shown to hold the gang; `None`: none was tried, or none holds it.
+        offer: Option<NewOffer>,
+    },
     /// No change: it ends by itself.
     Wait(Wait),
     /// What the gang's description says wrong, with the remedy in words.
     Describe(Arc<str>),
+}
+
+/// What a NodePool that nobody has made yet would provision for a gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewOffer {
+    /// The type.
+    pub instance_type: Arc<str>,
+    /// Nodes.
+    pub count: u32,
+    /// The zone that volumes or selectors of the gang ask for, if they do.
+    pub zone: Option<Arc<str>>,
 }
 
 /// What is waited for where no change can help.
@@ -411,10 +425,8 @@ impl Why {
                 Refusal::BoundOutside { node, changes } if changes.is_empty() => {
                     helps.push(Help::Wait(Wait::Node(node.clone())));
                 }
-                Refusal::Undecided(_) => {
-                    helps.push(Help::Describe(Arc::from("add capacity, or ask for fewer different shapes")));
-                }
-                Refusal::BoundOutside { .. }
+                Refusal::Undecided(_)
+                | Refusal::BoundOutside { .. }
                 | Refusal::Unsupported { .. }
                 | Refusal::MixedShapes { .. }
                 | Refusal::MinimumAboveCount { .. }
@@ -438,7 +450,7 @@ impl Why {
                 let mut helps = of(refusal, passing);
                 helps.extend(unsold.iter().map(Unsold::help).filter(|help| *help != Help::Nothing));
                 if !pools {
-                    helps.push(Help::NewPool);
+                    helps.push(Help::NewPool { offer: None });
                 }
                 helps
             }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Help, Joining, Passing, PoolChange, Stale, Unsold, Wait, Why};
+use super::{Help, Joining, NewOffer, Passing, PoolChange, Stale, Unsold, Wait, Why};
 use crate::model::moment::moment;
 use crate::planner::plan::Refusal;
 
@@ -275,10 +275,11 @@ impl fmt::Display for Help {
                     None => write!(f, " in NodePool {pool}"),
                 }
             }
-            Self::NoNetworkLevel => {
-                f.write_str("only the zone required: AWS shows the network position only after launch")
+            Self::NewPool { offer: None } => f.write_str("a NodePool that may provision nodes"),
+            Self::NewPool { offer: Some(NewOffer { instance_type, count, zone }) } => {
+                write!(f, "a NodePool that may provision {count} {instance_type}")?;
+                zone.as_ref().map_or(Ok(()), |zone| write!(f, " in {zone}"))
             }
-            Self::NewPool => f.write_str("a NodePool that may provision nodes"),
             Self::Wait(wait) => write!(f, "{wait}"),
             Self::Describe(text) => f.write_str(text),
         }

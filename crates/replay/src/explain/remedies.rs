@@ -3,7 +3,7 @@
 use muster_core::ec2::CapacityType;
 use muster_core::model::money::usd;
 use muster_core::planner::plan::Refusal;
-use muster_core::reason::{Help, Why, keeps_the_type};
+use muster_core::reason::{Help, Step, Why, instruction, keeps_the_type};
 use serde::Serialize;
 
 use crate::catalogue::Catalogue;
@@ -15,6 +15,10 @@ use crate::document::{Code, GangEntry, MemberState, Outcome, Reason};
 pub struct Remedy {
     /// What to do, as an instruction without a full stop.
     pub text: String,
+    /// The same as data, all of it: the text is made of it.
+    pub change: Vec<Step>,
+    /// Whether it was shown that the gang fits then. Else the codes are gone, and whether the gang fits is planned then.
+    pub enough: bool,
     /// What it removes.
     pub codes: Vec<Code>,
     /// Micro-dollars per hour of one node that would be provisioned then, on demand; null if none would be or no price
@@ -81,11 +85,13 @@ pub(super) fn remedies(
     let reasons = entry.reasons.iter().chain(excluded).filter(|_| may);
     let headline = why.map(ToString::to_string);
     for reason in reasons {
-        let text = match &*reason.help {
-            Help::Describe(text) if headline.as_deref() == Some(&**text) => why.and_then(Why::instruction),
-            help => help.instruction(),
+        let change = match &*reason.help {
+            Help::Describe(text) if headline.as_deref() == Some(&**text) => {
+                why.and_then(Why::step).into_iter().collect()
+            }
+            help => help.steps(),
         };
-        let Some(text) = text else { continue };
+        let Some(text) = instruction(&change) else { continue };
         if let Some((_, _, known)) = found.iter_mut().find(|(_, _, known)| known.text == text) {
             if !known.codes.contains(&reason.code) {
                 known.codes.push(reason.code);
@@ -97,19 +103,25 @@ pub(super) fn remedies(
                 let price = catalogue.prices.price(name, "", CapacityType::OnDemand);
                 (price, count.filter(|_| price.is_some()))
             }
+            Help::NewPool { offer: Some(offer) } => {
+                let zone = offer.zone.as_deref().unwrap_or_default();
+                let price = catalogue.prices.price(&offer.instance_type, zone, CapacityType::OnDemand);
+                (price, Some(offer.count).filter(|_| price.is_some()))
+            }
             Help::Pool { .. }
             | Help::Nothing
             | Help::Change(_)
-            | Help::NewPool
-            | Help::NoNetworkLevel
+            | Help::NewPool { offer: None }
             | Help::Wait(_)
             | Help::Describe(_) => (None, None),
         };
-        let remedy = Remedy { text, codes: vec![reason.code], usd_micro_per_hour_per_node: price, nodes };
+        let enough = change.iter().all(Step::is_enough);
+        let remedy =
+            Remedy { text, change, enough, codes: vec![reason.code], usd_micro_per_hour_per_node: price, nodes };
         let all = price.unwrap_or(0).saturating_mul(nodes.map_or(1, u64::from));
         found.push((reason.help.effort(), all, remedy));
     }
-    found.sort_by_key(|(effort, price, _)| (*effort, *price));
+    found.sort_by_key(|(effort, price, remedy)| (!remedy.enough, *effort, *price));
     found.into_iter().map(|(_, _, remedy)| remedy).collect()
 }
 
@@ -130,6 +142,8 @@ mod tests {
     fn a_remedy_says_what_all_its_nodes_cost_together() {
         let remedy = |nodes| Remedy {
             text: "Raise the limit nodes of NodePool h100 from 64 to 72".to_owned(),
+            change: Vec::new(),
+            enough: true,
             codes: Vec::new(),
             usd_micro_per_hour_per_node: Some(55_040_000),
             nodes,

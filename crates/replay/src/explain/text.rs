@@ -9,6 +9,7 @@ use muster_core::model::resources::amount;
 use super::gang::{Choice, GangExplanation, LevelExplanation};
 use super::node::{Assignment, NodeExplanation, OfGang, OnNode};
 use super::pod::PodExplanation;
+use super::remedies::Remedy;
 use crate::document::{Gap, MemberState, Reason};
 use crate::study::Candidate;
 use crate::table::{columns, offered, outcome, sentence};
@@ -36,13 +37,7 @@ pub(super) fn gang(gang: &GangExplanation) -> String {
     if let Gap::Open { field, achieved, bound } = &gang.gap {
         let _ = writeln!(out, "  not proven to be the best: {field} is {achieved}, none below {bound}");
     }
-    if !gang.remedies.is_empty() {
-        out.push_str("\nany one of these is enough, easiest first:\n");
-        for (number, remedy) in (1..).zip(&gang.remedies) {
-            let codes: Vec<&str> = remedy.codes.iter().map(|code| code.as_str()).collect();
-            let _ = writeln!(out, "  {number}. {}. [{}]", remedy.sentence(), codes.join(", "));
-        }
-    }
+    remedies(&mut out, &gang.remedies);
     levels(&mut out, &gang.levels);
     if !gang.blocking.is_empty() {
         out.push_str("\nblocked nodes:\n");
@@ -82,6 +77,24 @@ pub(super) fn gang(gang: &GangExplanation) -> String {
         }
     }
     out
+}
+
+/// What was shown to be enough first, then what takes one obstacle away.
+fn remedies(out: &mut String, remedies: &[Remedy]) {
+    let mut last = None;
+    for (number, remedy) in (1..).zip(remedies) {
+        if last != Some(remedy.enough) {
+            let same = remedies.iter().filter(|other| other.enough == remedy.enough).count();
+            out.push_str(match (remedy.enough, same) {
+                (true, 1) => "\nthis is enough:\n",
+                (true, _) => "\nany one of these is enough, easiest first:\n",
+                (false, _) => "\nthis comes first; whether the gang fits is planned after it:\n",
+            });
+        }
+        last = Some(remedy.enough);
+        let codes: Vec<&str> = remedy.codes.iter().map(|code| code.as_str()).collect();
+        let _ = writeln!(out, "  {number}. {}. [{}]", remedy.sentence(), codes.join(", "));
+    }
 }
 
 /// The name of a level by its label key.

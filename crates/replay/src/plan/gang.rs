@@ -106,7 +106,7 @@ impl Planning<'_> {
             }
             Some(refusal) => {
                 entry.outcome = Outcome::Refused;
-                entry.reasons = reasons::of_refusal(&refusal, &problem, &self.policy);
+                entry.reasons = reasons::of_refusal(&refusal, &problem, &self.policy, &self.kept());
                 let may_help = matches!(refusal, Refusal::DoesNotFit(_));
                 let passing = match &refusal {
                     Refusal::DoesNotFit(shortfall) => self.passing(&problem, shortfall),

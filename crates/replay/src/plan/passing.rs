@@ -10,8 +10,24 @@ use muster_core::planner::plan::{Host, Problem, Shortfall};
 use muster_core::reason::Passing;
 
 use super::Planning;
+use crate::remedy::Kept;
 
 impl Planning<'_> {
+    /// What ending pods does not free: assignments, and what DaemonSets bring back.
+    pub(super) fn kept(&self) -> Kept {
+        let assigned = self.assignments.values().flatten().map(|one| (&one.node, &one.held));
+        let taken = self.taken.iter().map(|(node, _, held)| (node, held));
+        let mut kept: Kept = self.daemons.clone();
+        for (node, held) in assigned.chain(taken) {
+            let all = kept.entry(node.clone()).or_default();
+            all.requested.add(&held.requested);
+            all.ports.extend(held.ports.iter().cloned());
+            // Whether such a member is one of the gang's own kind is not known: it is taken for one.
+            all.own_shape_pods = all.own_shape_pods.saturating_add(1);
+        }
+        kept
+    }
+
     /// Terminating pods, and capacity that other gangs have: by plans in the dump, or by those made here before.
     pub(super) fn passing(&self, problem: &Problem, shortfall: &Shortfall) -> Vec<Passing> {
         let hosts: BTreeMap<&NodeName, &Host> = problem.hosts.iter().map(|host| (&host.node.name, host)).collect();

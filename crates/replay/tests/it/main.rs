@@ -15,6 +15,7 @@ mod leaving;
 mod mixes;
 mod ordinary;
 mod passes;
+mod remedies;
 mod schema;
 mod strict;
 mod support;
