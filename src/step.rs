@@ -340,8 +340,9 @@ async fn within<T, E: Unanswered>(
     if fires && CRASH.get().is_some_and(|point| !point.after) {
         crash(name);
     }
+    let mut armed = Armed(fires);
     let result = tokio::time::timeout(deadline, call).await;
-    if fires {
+    if std::mem::take(&mut armed.0) {
         crash(name);
     }
     count(match &result {
@@ -350,6 +351,17 @@ async fn within<T, E: Unanswered>(
         Err(_) => "late",
     });
     result.unwrap_or_else(|_| Err(E::unanswered(NoAnswer::Late(name, deadline))))
+}
+
+/// The call after which the process ends. If nobody waits for its answer any more, the next call of that step is the one.
+struct Armed(bool);
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        if let Some(point) = CRASH.get().filter(|_| self.0) {
+            point.left.store(1, Ordering::SeqCst);
+        }
+    }
 }
 
 fn crash(name: Step) -> ! {

@@ -43,28 +43,65 @@ const BAD_REQUEST: &str = "BadRequest";
 /// Detail of ours: how many batches were provisioned for the request.
 const ROUND: &str = "Round";
 
-/// A request that could not be answered is tried again after this, in real time, or once it has changed; longer than a call may take.
-const AGAIN: Duration = Duration::from_secs(30);
+/// A request that could not be answered is tried again after this, in real time, then after twice that, and so on, or once it has
+/// changed. Nodes may be ready for it, and booked for some minutes only.
+const FIRST: Duration = Duration::from_secs(1);
+/// The longest such pause, which is longer than a call may take: requests whose calls hang leave time to the others.
+const LONGEST: Duration = Duration::from_secs(30);
 
-/// Requests that could not be answered: in which version, and when.
-pub(super) type Unanswered = BTreeMap<ObjectKey, (Option<String>, Instant)>;
+/// Requests that could not be answered.
+#[derive(Debug, Default)]
+pub(super) struct Unanswered(BTreeMap<ObjectKey, Failed>);
+
+/// The last try of a request.
+#[derive(Debug)]
+struct Failed {
+    version: Option<String>,
+    pause: Duration,
+    until: Instant,
+}
+
+impl Unanswered {
+    /// Forgets requests that are gone or have changed; `version` is that of one that is there.
+    fn retain<'a>(&mut self, version: impl Fn(&ObjectKey) -> Option<Option<&'a str>>) {
+        self.0.retain(|key, failed| version(key).is_some_and(|version| version == failed.version.as_deref()));
+    }
+
+    /// Whether a request is not tried yet.
+    fn waits(&self, key: &ObjectKey, now: Instant) -> bool {
+        self.0.get(key).is_some_and(|failed| now < failed.until)
+    }
+
+    /// A try from `began` to `now` went wrong.
+    fn failed(&mut self, key: &ObjectKey, version: Option<String>, began: Instant, now: Instant) {
+        let before = self.0.get(key).map(|failed| failed.pause * 2);
+        let took = now.duration_since(began);
+        let pause = before.unwrap_or(FIRST).max(took * 2).min(LONGEST);
+        self.0.insert(key.clone(), Failed { version, pause, until: now + pause });
+    }
+
+    fn answered(&mut self, key: &ObjectKey) {
+        self.0.remove(key);
+    }
+}
 
 /// Looks at every request of our class. What goes wrong with one holds up no other.
 pub(super) async fn reconcile(context: &Context, state: &State, unanswered: &mut Unanswered, term: &CancellationToken) {
-    unanswered.retain(|key, (version, since)| {
-        let request = state.requests.get(key);
-        request.is_some_and(|request| request.metadata.resource_version == *version) && since.elapsed() < AGAIN
-    });
+    unanswered.retain(|key| state.requests.get(key).map(|request| request.metadata.resource_version.as_deref()));
     for (key, request) in state.requests.iter() {
         if term.is_cancelled() {
             return;
         }
-        if request.metadata.deletion_timestamp.is_some() || unanswered.contains_key(key) {
+        let began = Instant::now();
+        if request.metadata.deletion_timestamp.is_some() || unanswered.waits(key, began) {
             continue;
         }
-        if let Err(error) = answer(context, state, key, request).await {
-            warn!(request = %key, error = %crate::telemetry::chain(&error), "a ProvisioningRequest is not answered, tried again");
-            unanswered.insert(key.clone(), (request.metadata.resource_version.clone(), Instant::now()));
+        match answer(context, state, key, request).await {
+            Ok(()) => unanswered.answered(key),
+            Err(error) => {
+                warn!(request = %key, error = %crate::telemetry::chain(&error), "a ProvisioningRequest is not answered, tried again");
+                unanswered.failed(key, request.metadata.resource_version.clone(), began, Instant::now());
+            }
         }
     }
 }
@@ -360,5 +397,47 @@ async fn write(
         // Somebody else wrote; the next look decides again.
         Err(kube::Error::Api(answer)) if answer.code == 409 => Ok(()),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_cannot_be_answered_is_tried_again_soon_and_ever_more_rarely_until_it_changes() {
+        let (mut unanswered, key) = (Unanswered::default(), ObjectKey::new("ml", "book"));
+        let version = || Some("1".to_owned());
+        let mut now = Instant::now();
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            assert!(!unanswered.waits(&key, now));
+            unanswered.failed(&key, version(), now, now);
+            let pause = unanswered.0[&key].pause;
+            assert!(unanswered.waits(&key, now + pause.checked_sub(Duration::from_millis(1)).unwrap()));
+            pauses.push(pause.as_secs());
+            now += pause;
+            unanswered.retain(|_| Some(Some("1")));
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+
+        unanswered.retain(|_| Some(Some("2")));
+        assert!(!unanswered.waits(&key, now.checked_sub(Duration::from_secs(1)).unwrap()), "it has changed");
+        unanswered.failed(&key, version(), now, now);
+        unanswered.answered(&key);
+        assert!(!unanswered.waits(&key, now), "it was answered");
+        unanswered.failed(&key, version(), now, now);
+        unanswered.retain(|_| None);
+        assert!(unanswered.0.is_empty(), "it is gone");
+    }
+
+    #[test]
+    fn a_request_whose_call_hangs_leaves_twice_that_time_to_the_others() {
+        let (mut unanswered, key) = (Unanswered::default(), ObjectKey::new("ml", "book"));
+        let began = Instant::now();
+        let now = began + Duration::from_secs(10);
+        unanswered.failed(&key, None, began, now);
+        assert!(unanswered.waits(&key, now + Duration::from_secs(19)));
+        assert!(!unanswered.waits(&key, now + Duration::from_secs(20)));
     }
 }

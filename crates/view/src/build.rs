@@ -174,6 +174,7 @@ fn of_gang(gang: &GangExplanation, object: Option<&muster_api::crd::Gang>, now: 
     }
     let remedy = |remedy: &explain::Remedy| RemedyEntry {
         text: remedy.sentence(),
+        enough: remedy.enough,
         codes: remedy.codes.iter().map(|code| code.as_str().to_owned()).collect(),
     };
     let sum =

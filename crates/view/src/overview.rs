@@ -1,6 +1,7 @@
 //! The model: a versioned document. All keys are always present, and what is absent is null.
 
 use jiff::Timestamp;
+use muster_replay::explain;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -223,8 +224,24 @@ pub struct GangEntry {
 pub struct RemedyEntry {
     /// An instruction, with its price.
     pub text: String,
+    /// Whether it is enough alone, as far as the state shows; otherwise whether the gang fits is planned after it.
+    pub enough: bool,
     /// What it removes.
     pub codes: Vec<String>,
+}
+
+impl GangEntry {
+    /// Remedies that are enough, then those that come first, each with what stands above them and the number of the first.
+    #[must_use]
+    pub fn remedy_groups(&self) -> Vec<(&'static str, usize, &[RemedyEntry])> {
+        let mut groups = Vec::new();
+        let mut first = 1;
+        for group in self.remedies.chunk_by(|one, next| one.enough == next.enough) {
+            groups.push((explain::heading(group.iter().all(|remedy| remedy.enough), group.len()), first, group));
+            first += group.len();
+        }
+        groups
+    }
 }
 
 /// One NodeBatch.

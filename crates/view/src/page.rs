@@ -309,9 +309,9 @@ fn gangs(overview: &Overview) -> Markup {
                     a href={ "#" (gang_anchor(overview, index)) } { (rows::clean(&gang.namespace)) "/" (rows::clean(&gang.name)) }
                 }
                 p { strong { (rows::clean(&gang.headline)) } }
-                @if !gang.remedies.is_empty() {
-                    p { "Any one of these is enough, easiest first:" }
-                    ol { @for remedy in &gang.remedies {
+                @for (heading, first, group) in gang.remedy_groups() {
+                    p { (capital(heading)) ":" }
+                    ol start=(first) { @for remedy in group {
                         li { (rows::clean(&remedy.text)) ". " span .muted { "[" (remedy.codes.join(", ")) "]" } }
                     } }
                 }
@@ -319,6 +319,12 @@ fn gangs(overview: &Overview) -> Markup {
             }
         }
     }
+}
+
+/// A text as the begin of a sentence.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn about(gang: &GangEntry) -> String {

@@ -49,13 +49,19 @@ pub fn text(overview: &Overview) -> String {
     out
 }
 
-/// Numbered remedies, codes last.
+/// Numbered remedies, codes last, under what they are worth.
 #[must_use]
 pub fn remedies(gang: &crate::overview::GangEntry) -> Vec<String> {
-    let one = |(index, remedy): (usize, &crate::overview::RemedyEntry)| {
-        format!("{}. {}. [{}]", index + 1, rows::clean(&remedy.text), remedy.codes.join(", "))
-    };
-    gang.remedies.iter().enumerate().map(one).collect()
+    let mut lines = Vec::new();
+    for (heading, first, group) in gang.remedy_groups() {
+        lines.push(format!("{heading}:"));
+        lines.extend(
+            (first..).zip(group).map(|(number, remedy)| {
+                format!("{number}. {}. [{}]", rows::clean(&remedy.text), remedy.codes.join(", "))
+            }),
+        );
+    }
+    lines
 }
 
 fn tree(overview: &Overview) -> Vec<String> {

@@ -499,7 +499,6 @@ fn about_gang(gang: &GangEntry) -> Vec<String> {
     )];
     if !gang.remedies.is_empty() {
         lines.push(String::new());
-        lines.push("any one of these is enough, easiest first:".to_owned());
         lines.extend(plain::remedies(gang));
     }
     lines.push(String::new());

@@ -43,6 +43,16 @@ impl Remedy {
     }
 }
 
+/// What stands above remedies that are `enough`, or that are not, of which there are `count`.
+#[must_use]
+pub fn heading(enough: bool, count: usize) -> &'static str {
+    match (enough, count) {
+        (true, 1) => "this is enough",
+        (true, _) => "any one of these is enough, easiest first",
+        (false, _) => "this comes first; whether the gang fits is planned after it",
+    }
+}
+
 /// What becomes of the gang, in a few words and one sentence.
 pub(super) fn headline(entry: &GangEntry, why: Option<&Why>, refusal: Option<&Refusal>) -> String {
     let nodes: std::collections::BTreeSet<&str> = entry.members.iter().map(|member| member.node.as_str()).collect();

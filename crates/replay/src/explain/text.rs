@@ -9,7 +9,7 @@ use muster_core::model::resources::amount;
 use super::gang::{Choice, GangExplanation, LevelExplanation};
 use super::node::{Assignment, NodeExplanation, OfGang, OnNode};
 use super::pod::PodExplanation;
-use super::remedies::Remedy;
+use super::remedies::{Remedy, heading};
 use crate::document::{Gap, MemberState, Reason};
 use crate::study::Candidate;
 use crate::table::{columns, offered, outcome, sentence};
@@ -85,11 +85,7 @@ fn remedies(out: &mut String, remedies: &[Remedy]) {
     for (number, remedy) in (1..).zip(remedies) {
         if last != Some(remedy.enough) {
             let same = remedies.iter().filter(|other| other.enough == remedy.enough).count();
-            out.push_str(match (remedy.enough, same) {
-                (true, 1) => "\nthis is enough:\n",
-                (true, _) => "\nany one of these is enough, easiest first:\n",
-                (false, _) => "\nthis comes first; whether the gang fits is planned after it:\n",
-            });
+            let _ = writeln!(out, "\n{}:", heading(remedy.enough, same));
         }
         last = Some(remedy.enough);
         let codes: Vec<&str> = remedy.codes.iter().map(|code| code.as_str()).collect();

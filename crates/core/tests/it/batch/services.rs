@@ -1,6 +1,8 @@
 //! Deployments and CronJobs on a cluster that begins empty: NodeBatches are made by the rounds, nodes are taken by a
 //! kube-scheduler that binds to any node its filters pass, and everything is terminated in the end.
 
+mod emptiness;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
