@@ -17,6 +17,8 @@ pub(crate) enum Form {
     /// For people.
     #[default]
     Table,
+    /// With what a line of 80 columns has no place for; where a command has nothing more to show, the same as `table`.
+    Wide,
     /// For programs.
     Json,
     /// The same as YAML.
@@ -31,6 +33,7 @@ impl Form {
     pub(crate) fn format(self) -> Format {
         match self {
             Self::Table => Format::Table,
+            Self::Wide => Format::Wide,
             Self::Json | Self::Yaml | Self::Name => Format::Json,
         }
     }
@@ -41,7 +44,7 @@ impl Form {
     pub(crate) fn of(self, text: String, names: fn(&Value) -> Vec<String>) -> anyhow::Result<String> {
         let parsed = || serde_json::from_str::<Value>(&text).context("read the document");
         Ok(match self {
-            Self::Table | Self::Json => text,
+            Self::Table | Self::Wide | Self::Json => text,
             Self::Yaml => serde_saphyr::to_string(&parsed()?).context("write YAML")?,
             Self::Name => names(&parsed()?).into_iter().map(|name| format!("{name}\n")).collect(),
         })
@@ -57,7 +60,7 @@ impl Form {
         names: fn(&Value) -> Vec<String>,
     ) -> anyhow::Result<()> {
         let mut text = match self.format() {
-            Format::Table => table(),
+            Format::Table | Format::Wide => table(),
             Format::Json => serde_json::to_string_pretty(value).context("write JSON")?,
         };
         if !text.ends_with('\n') {

@@ -89,6 +89,9 @@ impl Source {
 pub async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     let overview = args.source.look().await?;
     let print = |text: String| flags::print(Ok(Printed { text, code: 0 }));
+    if args.output == Form::Wide {
+        return print(plain::wide(&overview));
+    }
     if args.output != Form::Table {
         let names = |value: &Value| {
             let kind = format!("gang.{}/", muster_api::keys::GROUP);

@@ -14,7 +14,7 @@ use crate::dump::{self, Dump, Input, ReadError};
 use crate::explain::{self, ExplainError, Target};
 use crate::passes::{self, Again};
 use crate::plan::{self, MinValues, Options, PlanError, Preferences};
-use crate::{table, topology};
+use crate::{table, topology, wide};
 
 /// Form of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub enum Format {
     /// For people.
     #[default]
     Table,
+    /// The same with members, nodes and dropped preferences one by one.
+    Wide,
     /// The published document.
     Json,
 }
@@ -102,7 +104,7 @@ pub fn run(arguments: &Arguments<'_>) -> Result<Output, CommandError> {
         let again = passes::again(file.name, file.text)?;
         return Ok(match arguments.format {
             Format::Json => Output { text: passes::to_json(&again), code: code_of(&again) },
-            Format::Table => lines(file.name, &again),
+            Format::Table | Format::Wide => lines(file.name, &again),
         });
     }
     let mut dump = dump::read(&arguments.files)?;
@@ -112,12 +114,13 @@ pub fn run(arguments: &Arguments<'_>) -> Result<Output, CommandError> {
     let mut text = match arguments.format {
         Format::Json => study.document.to_json(),
         Format::Table => table::render(&study),
+        Format::Wide => wide::render(&study),
     };
     let mut code = if study.document.is_complete() { 0 } else { 3 };
     for passes in recorded {
         let again = passes::again_of("passes", passes)?;
         code = code.max(code_of(&again));
-        if arguments.format == Format::Table {
+        if arguments.format != Format::Json {
             let _ = write!(text, "\n{}", lines("passes", &again).text);
         }
     }
@@ -133,7 +136,7 @@ pub fn explain(arguments: &Arguments<'_>, target: &Target) -> Result<Output, Com
     let explanation = explain::explain(dump, &options, target)?;
     let text = match arguments.format {
         Format::Json => explanation.to_json(),
-        Format::Table => explanation.to_text(),
+        Format::Table | Format::Wide => explanation.to_text(),
     };
     Ok(Output { text, code: 0 })
 }

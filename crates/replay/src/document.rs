@@ -354,6 +354,21 @@ pub enum RelaxedWhat {
     Taint,
 }
 
+impl RelaxedWhat {
+    /// The word in the document.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NodeAffinity => "nodeAffinity",
+            Self::MinValues => "minValues",
+            Self::PodAffinity => "podAffinity",
+            Self::PodAntiAffinity => "podAntiAffinity",
+            Self::TopologySpread => "topologySpread",
+            Self::Taint => "taint",
+        }
+    }
+}
+
 /// Why a pod has no node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]

@@ -16,6 +16,7 @@ pub mod plan;
 pub mod record;
 pub mod study;
 pub mod table;
+pub mod wide;
 
 mod cluster;
 mod coming;

@@ -85,7 +85,7 @@ fn launches(out: &mut String, document: &Document) {
     let _ = writeln!(out, "  together {}/h, {proof}", usd(*usd_micro_per_hour));
 }
 
-fn word(capacity_type: MarketType) -> &'static str {
+pub(crate) fn word(capacity_type: MarketType) -> &'static str {
     match capacity_type {
         MarketType::Reserved => "reserved",
         MarketType::OnDemand => "on-demand",

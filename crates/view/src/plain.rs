@@ -10,6 +10,16 @@ use crate::rows;
 /// Everything, section by section; an empty section is not there.
 #[must_use]
 pub fn text(overview: &Overview) -> String {
+    of(overview, false)
+}
+
+/// The same with more columns, and the attempts of every NodeBatch.
+#[must_use]
+pub fn wide(overview: &Overview) -> String {
+    of(overview, true)
+}
+
+fn of(overview: &Overview, wide: bool) -> String {
     let mut out = rows::summary(overview).join("\n");
     let _ = writeln!(out, "\nat {}", moment(overview.now));
     let mut section = |title: &str, lines: Vec<String>| {
@@ -19,7 +29,12 @@ pub fn text(overview: &Overview) -> String {
         }
     };
     if !overview.gangs.is_empty() {
-        section("GANGS", rows::columns(rows::GANG, overview.gangs.iter().map(rows::gang)));
+        let lines = if wide {
+            rows::columns(rows::GANG_WIDE, overview.gangs.iter().map(rows::gang_wide))
+        } else {
+            rows::columns(rows::GANG, overview.gangs.iter().map(rows::gang))
+        };
+        section("GANGS", lines);
     }
     for gang in overview.gangs.iter().filter(|gang| gang.waiting && !gang.remedies.is_empty()) {
         let title =
@@ -33,8 +48,13 @@ pub fn text(overview: &Overview) -> String {
         );
     }
     if !overview.batches.is_empty() {
-        let mut lines = rows::columns(rows::BATCH, overview.batches.iter().map(rows::batch));
-        for batch in overview.batches.iter().filter(|batch| batch.attempts.len() > 1) {
+        let mut lines = if wide {
+            rows::columns(rows::BATCH_WIDE, overview.batches.iter().map(rows::batch_wide))
+        } else {
+            rows::columns(rows::BATCH, overview.batches.iter().map(rows::batch))
+        };
+        let shown = if wide { 1 } else { 2 };
+        for batch in overview.batches.iter().filter(|batch| batch.attempts.len() >= shown) {
             lines.push(format!("attempts of {}:", rows::clean(&batch.name)));
             lines.extend(batch.attempts.iter().map(|attempt| format!("  {}", rows::attempt(attempt))));
         }

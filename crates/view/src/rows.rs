@@ -114,6 +114,75 @@ pub fn batch(batch: &BatchEntry) -> [String; 8] {
     ]
 }
 
+/// Head of [`gang_wide`].
+pub const GANG_WIDE: [&str; 14] = [
+    "ID",
+    "NAMESPACE",
+    "GANG",
+    "PHASE",
+    "MEMBERS",
+    "NEEDED",
+    "NODES",
+    "AGE",
+    "TOPOLOGY",
+    "NODEBATCH",
+    "$/H",
+    "SPENT",
+    "STRANDED",
+    "STATUS",
+];
+
+/// One gang, with what [`gang`] has no place for.
+#[must_use]
+pub fn gang_wide(entry: &GangEntry) -> [String; 14] {
+    let [letters, namespace, name, phase, members, age, price, status] = gang(entry);
+    let or_none = |text: Option<&str>| text.map_or_else(|| "-".to_owned(), clean);
+    [
+        letters,
+        namespace,
+        name,
+        phase,
+        members,
+        entry.minimum.to_string(),
+        entry.nodes.len().to_string(),
+        age,
+        or_none(entry.placement.as_deref()),
+        or_none(entry.batch.as_deref()),
+        price,
+        usd(entry.spent_usd_micro),
+        usd(entry.stranded_usd_micro),
+        status,
+    ]
+}
+
+/// Head of [`batch_wide`].
+pub const BATCH_WIDE: [&str; 13] = [
+    "BATCH", "PHASE", "READY", "OWNER", "TYPE", "ZONE", "CAPACITY", "AGE", "$/H", "SPENT", "STRANDED", "ATTEMPTS",
+    "STATUS",
+];
+
+/// One NodeBatch, with what [`batch`] has no place for.
+#[must_use]
+pub fn batch_wide(entry: &BatchEntry) -> [String; 13] {
+    let [name, phase, ready, instance_type, zone, price, attempts, status] = batch(entry);
+    let or_none = |text: Option<&str>| text.map_or_else(|| "-".to_owned(), clean);
+    [
+        name,
+        phase,
+        ready,
+        or_none(entry.owner.as_deref()),
+        instance_type,
+        zone,
+        or_none(entry.capacity_type.as_deref()),
+        age(entry.age_seconds),
+        price,
+        usd(entry.spent_usd_micro),
+        usd(entry.stranded_usd_micro),
+        attempts,
+        status,
+    ]
+}
+
 /// One attempt in a line.
 #[must_use]
 pub fn attempt(attempt: &AttemptEntry) -> String {

@@ -47,3 +47,24 @@ fn json_and_yaml_of_one_dump_give_the_same_document() {
         assert_eq!(run(&yaml, Format::Json), run(&json, Format::Json), "{name}");
     }
 }
+
+#[test]
+fn the_wide_form_has_a_row_for_each_member_and_each_node_and_what_the_table_has() {
+    for name in names() {
+        let text = dump(&name);
+        let (wide, table) = (run(&text, Format::Wide).unwrap(), run(&text, Format::Table).unwrap());
+        assert_eq!(wide.code, table.code, "{name}");
+        assert!(wide.text.starts_with(&table.text), "{name}: {}", wide.text);
+        let document: serde_json::Value = serde_json::from_str(&run(&text, Format::Json).unwrap().text).unwrap();
+        let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
+        let rows = |title: &str| {
+            let section = wide.text[table.text.len()..].split("\n\n").find(|part| part.trim_start().starts_with(title));
+            section.map_or(0, |section| section.trim().lines().count() - 2)
+        };
+        let members: usize = list(&document["gangs"]).iter().map(|gang| list(&gang["members"]).len()).sum();
+        let relaxed = list(&document["pods"]).iter().filter(|pod| !list(&pod["relaxed"]).is_empty()).count();
+        assert_eq!(rows("members:"), members, "{name}: {}", wide.text);
+        assert_eq!(rows("nodes:"), list(&document["nodes"]).len(), "{name}");
+        assert_eq!(rows("preferences dropped:"), relaxed, "{name}");
+    }
+}

@@ -117,3 +117,12 @@ fn plain_text_of_every_dump_is_what_was_agreed_on() {
         .collect();
     agreed("tests/screens/plain.txt", &shown.join("\n"));
 }
+
+#[test]
+fn wide_text_of_every_dump_has_more_columns_and_every_attempt() {
+    let shown: Vec<String> = ["refused", "buy", "running"]
+        .into_iter()
+        .map(|name| format!("== {name}\n{}", muster_view::plain::wide(&overview(&dump(name)))))
+        .collect();
+    agreed("tests/screens/wide.txt", &shown.join("\n"));
+}
