@@ -95,6 +95,8 @@ struct Search<'c, 'p> {
     tier_of: Vec<Option<u32>>,
     sequence: Sequence,
     spread_by_host: bool,
+    /// Each pod keeps the level it has: who drops what is not judged where there are too many pods to judge their hosts.
+    levels_stay: bool,
 }
 
 /// The draft, or a better plan.
@@ -113,6 +115,7 @@ pub(super) fn better<'c, 'p>(compiled: &'c Compiled<'p>, draft: Draft<'c, 'p>) -
         Rule::Spread(spread) => &*spread.key == HOSTNAME,
         Rule::Affinity(_) | Rule::AntiAffinity(_) => false,
     });
+    let levels_stay = spread_by_host && pods > REAL_HOSTS;
     let spread_by_host = spread_by_host && pods <= REAL_HOSTS;
     let mut weights: Vec<u32> = problem.pools.iter().map(|pool| pool.weight).collect();
     weights.sort_unstable();
@@ -121,7 +124,8 @@ pub(super) fn better<'c, 'p>(compiled: &'c Compiled<'p>, draft: Draft<'c, 'p>) -
     let weight_of = |at: usize| problem.pools[compiled.offer(draft.state.slots[at].offer).pool].weight;
     let tier_of = draft.slots.iter().map(|slot| slot.filter(|at| *at >= first).map(weight_of)).collect();
     let judge = (spread_by_host || first > 0).then(|| Judge::new(compiled));
-    let mut search = Search { compiled, judge, tiers, tier_of, sequence: Sequence(pods as u64), spread_by_host };
+    let mut search =
+        Search { compiled, judge, tiers, tier_of, sequence: Sequence(pods as u64), spread_by_host, levels_stay };
     search.run(draft, budget)
 }
 
@@ -263,7 +267,7 @@ impl<'c, 'p> Search<'c, 'p> {
         // Who was refused for want of others may find them now.
         for _ in 0..2 {
             loose.retain(|pod| {
-                let found = self.place(&mut state, *pod, recipe, first);
+                let found = self.place(&mut state, *pod, levels[*pod], recipe, first);
                 (slots[*pod], levels[*pod]) = found.map_or((None, 0), |(at, level)| (Some(at), level));
                 slots[*pod].is_none()
             });
@@ -334,10 +338,18 @@ impl<'c, 'p> Search<'c, 'p> {
         self.compiled.requests[class].iter().copied().max().unwrap_or(0)
     }
 
-    fn place(&mut self, state: &mut State<'c, 'p>, pod: usize, recipe: Recipe, first: usize) -> Option<(usize, usize)> {
+    fn place(
+        &mut self,
+        state: &mut State<'c, 'p>,
+        pod: usize,
+        level: usize,
+        recipe: Recipe,
+        first: usize,
+    ) -> Option<(usize, usize)> {
         let problem = self.compiled.problem;
         let kind = &problem.kinds[problem.pods[pod]];
-        (0..kind.len()).find_map(|level| {
+        let levels = if self.levels_stay { level..kind.len().min(level + 1) } else { 0..kind.len() };
+        levels.into_iter().find_map(|level| {
             let at = self.place_at(state, pod, level, recipe, first)?;
             let ready = problem.nodes.get(at).is_some_and(|node| !node.joining);
             Some((at, if ready { 0 } else { level }))
