@@ -77,7 +77,7 @@ fn existing(snapshot: &Snapshot, entry: &NodeEntry, kept: bool) -> Existing {
     }
     let node =
         if closed { Arc::new(Node { ready: false, ..Node::clone(&entry.node) }) } else { Arc::clone(&entry.node) };
-    Existing { node, usage }
+    Existing { node, usage, joining: false }
 }
 
 /// A pod that waits and has a place on a node that is on its way, as if it stood there.

@@ -125,7 +125,11 @@ impl Joining {
             }
             usage.own_shape_pods = 0;
             let node = Arc::new(Node { name: coming.name.as_str().into(), ..Node::clone(offer) });
-            JoiningNode { existing: Existing { node, usage }, registered: coming.registered.clone(), takers: here }
+            JoiningNode {
+                existing: Existing { node, usage, joining: true },
+                registered: coming.registered.clone(),
+                takers: here,
+            }
         };
         self.coming.iter().map(node).collect()
     }

@@ -1,8 +1,9 @@
 //! Preferences that stood in the way: pods that find a place only without them, and preferences that were dropped for nothing.
 
+use std::sync::Arc;
+
 use super::check;
-use super::compile::accepts;
-use super::problem::{Place, Plan, Problem};
+use super::problem::{Place, Plan, Problem, Rule};
 
 /// Most pods of a problem that is planned once more without preferences.
 const PLANNED: usize = 1_000;
@@ -25,8 +26,9 @@ pub(super) fn without_preferences(problem: &Problem, plan: Plan, once: impl Fn(&
         return plan;
     }
     let dropped = |(pod, place): (&usize, &Place)| match place {
-        Place::New(_) => problem.kinds[*pod].len().saturating_sub(1),
-        Place::Existing(_) | Place::None => 0,
+        Place::Existing(node) if !problem.nodes[*node].joining => 0,
+        Place::New(_) | Place::Existing(_) => problem.kinds[*pod].len().saturating_sub(1),
+        Place::None => 0,
     };
     let relaxed = problem.pods.iter().zip(&other.places).map(dropped).collect();
     Plan { relaxed, ..other }
@@ -41,27 +43,50 @@ pub(super) fn kept(problem: &Problem, mut plan: Plan) -> Plan {
     if !check::check(problem, &plan).is_empty() {
         return plan;
     }
-    for pod in dropped {
-        let before = plan.relaxed[pod];
-        let holds = |plan: &mut Plan, level: usize| {
-            plan.relaxed[pod] = level;
-            stands(problem, plan, pod, (level, before)) && check::check(problem, plan).is_empty()
-        };
-        let least = (0..before).find(|level| holds(&mut plan, *level)).unwrap_or(before);
-        plan.relaxed[pod] = least;
+    loop {
+        let mut moved = false;
+        for pod in &dropped {
+            let better = (0..plan.relaxed[*pod]).find_map(|level| stands(problem, &plan, *pod, level));
+            if let Some(better) = better {
+                plan = better;
+                moved = true;
+            }
+        }
+        // What one keeps may be what another waits for.
+        if !moved {
+            return plan;
+        }
     }
-    plan
 }
 
-/// Whether the node of a pod, and each of its alternatives, is one that the pod would rather have at the lower level. What it would
-/// rather have beside it is not tried again.
-fn stands(problem: &Problem, plan: &Plan, pod: usize, (lower, higher): (usize, usize)) -> bool {
+/// The plan with a pod at a lower level, if that holds on its node and on each of its alternatives. Where it asks for others
+/// beside it, no node of the plan may come in another domain than it is planned in.
+fn stands(problem: &Problem, plan: &Plan, pod: usize, level: usize) -> Option<Plan> {
     let kind = &problem.kinds[problem.pods[pod]];
     let class = |level: usize| kind.get(level).and_then(|class| problem.classes.get(*class));
-    let (Some(lower), Some(higher), Place::New(node)) = (class(lower), class(higher), plan.places[pod]) else {
-        return false;
-    };
-    let node = &plan.nodes[node];
-    let mut offers = std::iter::once(&node.offer).chain(&node.alternatives).map(|offer| &problem.offers[*offer]);
-    lower.preferred == higher.preferred && offers.all(|offer| accepts(lower, &offer.node))
+    let (lower, higher) = (class(level)?, class(plan.relaxed[pod])?);
+    let mut kept = plan.clone();
+    kept.relaxed[pod] = level;
+    if lower.preferred != higher.preferred {
+        let labels = |offer: usize| {
+            let of = |rule: &Rule| -> Vec<Arc<str>> {
+                match rule {
+                    Rule::Spread(spread) => vec![Arc::clone(&spread.key)],
+                    Rule::Affinity(terms) => terms.iter().map(|term| Arc::clone(&term.key)).collect(),
+                    Rule::AntiAffinity(term) => vec![Arc::clone(&term.key)],
+                }
+            };
+            let keys = lower.preferred.iter().flat_map(of);
+            keys.map(|key| problem.offers[offer].node.labels.get(&key).cloned()).collect::<Vec<_>>()
+        };
+        for node in &mut kept.nodes {
+            let (own, before) = (labels(node.offer), node.alternatives.len());
+            node.alternatives.retain(|other| labels(*other) == own);
+            let asks = !problem.pools[problem.offers[node.offer].pool].min_values.is_empty();
+            if asks && node.alternatives.len() < before {
+                return None;
+            }
+        }
+    }
+    check::check(problem, &kept).is_empty().then_some(kept)
 }

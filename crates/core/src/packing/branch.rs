@@ -123,7 +123,8 @@ fn known(judge: &Judge<'_, '_>, draft: &Draft<'_, '_>) -> Best {
         .filter_map(|(slot, kind)| {
             let kind = &state.compiled.problem.kinds[*kind];
             let (class, last) = (*kind.first()?, *kind.last()?);
-            slot.map(|at| (if at < first { last } else { class }, last, at))
+            let ready = |at: usize| state.compiled.problem.nodes.get(at).is_some_and(|node| !node.joining);
+            slot.map(|at| (if ready(at) { last } else { class }, last, at))
         })
         .collect();
     // A node that was given up still has its number, and must not count as a host.
@@ -154,11 +155,12 @@ pub(super) fn is_valid(
     if judge.is_needed() && !judge.holds(new, &placed) {
         return false;
     }
-    pods.iter().enumerate().filter(|(_, (_, _, at))| *at >= existing.len()).all(|(pod, (_, required, _))| {
+    pods.iter().enumerate().filter(|(_, (_, _, at))| *at >= existing.len()).all(|(pod, (class, required, _))| {
         let others: Vec<Placed> =
             placed.iter().enumerate().filter(|(other, _)| *other != pod).map(|(_, one)| *one).collect();
         !existing.iter().enumerate().any(|(node, (load, counts))| {
-            fits_existing(compiled, *required, node, load, counts) && judge.allows(*required, node, new, &others)
+            let asks = if compiled.problem.nodes[node].joining { *class } else { *required };
+            fits_existing(compiled, asks, node, load, counts) && judge.allows(asks, node, new, &others)
         })
     })
 }
@@ -174,8 +176,7 @@ fn rebuilt<'c, 'p>(
     state.work = draft.state.work;
     let first = compiled.problem.nodes.len();
     for (slot, kind) in found.slots.iter().zip(pods).filter(|(slot, _)| **slot < first) {
-        let class = compiled.problem.kinds[*kind].last().copied().unwrap_or(0);
-        state.stand(*slot, class);
+        state.stand(*slot, compiled.problem.class_on(&compiled.problem.kinds[*kind], *slot, 0));
     }
     for (offer, mask, counts) in &found.nodes {
         state.launch(*offer, mask.clone(), counts.clone());
@@ -206,16 +207,17 @@ impl Search<'_, '_, '_> {
         let start = if same { self.slots[pod - 1] } else { 0 };
         let first = self.existing.len();
         for node in start.min(first)..first {
+            let asks = if self.compiled.problem.nodes[node].joining { class } else { required };
             let (load, counts) = &self.existing[node];
-            if !fits_existing(self.compiled, required, node, load, counts) {
+            if !fits_existing(self.compiled, asks, node, load, counts) {
                 continue;
             }
             let before = self.existing[node].clone();
             let (load, counts) = &mut self.existing[node];
-            for (sum, need) in load.iter_mut().zip(&self.compiled.requests[required]) {
+            for (sum, need) in load.iter_mut().zip(&self.compiled.requests[asks]) {
                 *sum = sum.saturating_add(*need);
             }
-            count(counts, required);
+            count(counts, asks);
             self.step(node);
             self.existing[node] = before;
         }
@@ -353,7 +355,10 @@ impl Search<'_, '_, '_> {
             .iter()
             .zip(&self.pods)
             .filter(|(slot, _)| **slot != NOWHERE)
-            .map(|(slot, (class, required))| (if *slot < first { *required } else { *class }, *required, *slot))
+            .map(|(slot, (class, required))| {
+                let ready = *slot < first && !self.compiled.problem.nodes[*slot].joining;
+                (if ready { *required } else { *class }, *required, *slot)
+            })
             .collect();
         if !is_valid(self.judge, self.compiled, &new, &pods, &self.existing) {
             return;

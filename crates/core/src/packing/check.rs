@@ -24,7 +24,7 @@ pub fn check(problem: &Problem, plan: &Plan) -> Vec<String> {
     faults
 }
 
-/// The class a pod was placed as. On a node that exists it is what is required alone.
+/// The class a pod was placed as. On a node that is Ready it is what is required alone.
 fn class_of<'p>(problem: &'p Problem, plan: &Plan, pod: usize) -> &'p Class {
     &problem.classes[number_of_class(problem, plan, pod)]
 }
@@ -32,8 +32,9 @@ fn class_of<'p>(problem: &'p Problem, plan: &Plan, pod: usize) -> &'p Class {
 fn number_of_class(problem: &Problem, plan: &Plan, pod: usize) -> usize {
     let kind = &problem.kinds[problem.pods[pod]];
     let level = match plan.places[pod] {
-        Place::New(_) => plan.relaxed[pod].min(kind.len() - 1),
-        Place::Existing(_) | Place::None => kind.len() - 1,
+        Place::Existing(node) if !problem.nodes[node].joining => kind.len() - 1,
+        Place::New(_) | Place::Existing(_) => plan.relaxed[pod].min(kind.len() - 1),
+        Place::None => kind.len() - 1,
     };
     kind[level]
 }
@@ -51,6 +52,10 @@ fn nodes(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
             let class = class_of(problem, plan, *pod);
             if let Err(misfit) = fit::fits(&class.shape, node, &usage) {
                 faults.push(format!("pod {pod} does not fit {name}: {misfit}"));
+            }
+            let preferred = class.preferred_nodes.iter().all(|term| fit::term_matches(term, node));
+            if !preferred || class.heeds_soft_taints && fit::soft_taint(&class.shape, node) {
+                faults.push(format!("pod {pod} would rather have another node than {name}"));
             }
             usage.requested.add(&class.shape.requests);
             usage.ports.extend(class.shape.ports.iter().cloned());

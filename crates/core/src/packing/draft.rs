@@ -33,18 +33,18 @@ impl<'c, 'p> Draft<'c, 'p> {
             proven: true,
             complete: false,
         };
-        draft.settle();
         let mut weights: Vec<u32> = problem.pools.iter().map(|pool| pool.weight).collect();
         weights.sort_unstable();
         weights.dedup();
         let deepest = problem.kinds.iter().map(Vec::len).max().unwrap_or(0);
         for level in 0..deepest {
+            draft.settle(level);
             for weight in weights.iter().rev() {
                 draft.state.tier = construct::tier(&draft.state, *weight);
                 draft.new_nodes(level, order);
             }
             // Who stands now may be what somebody refused before waits for.
-            draft.settle();
+            draft.settle(level);
         }
         draft.reorder(&weights);
         draft
@@ -53,9 +53,12 @@ impl<'c, 'p> Draft<'c, 'p> {
     /// The class a pod stands as.
     pub(super) fn class_of(&self, pod: usize) -> Option<(usize, usize)> {
         let at = self.slots[pod]?;
-        let kind = &self.state.compiled.problem.kinds[self.state.compiled.problem.pods[pod]];
-        let level = if self.state.slots[at].existing.is_some() { kind.len() - 1 } else { self.levels[pod] };
-        Some((*kind.get(level)?, at))
+        let problem = self.state.compiled.problem;
+        let kind = &problem.kinds[problem.pods[pod]];
+        match self.state.slots[at].existing {
+            Some(node) => Some((problem.class_on(kind, node, self.levels[pod]), at)),
+            None => Some((*kind.get(self.levels[pod])?, at)),
+        }
     }
 
     /// Pods come in their order and not in that of the search: who would be refused then is moved to where it may come last,
@@ -76,17 +79,21 @@ impl<'c, 'p> Draft<'c, 'p> {
                 self.slots[placed[*index]] = None;
             }
             for index in refused.iter().filter(|_| round < REORDERED) {
-                let (pod, class) = (placed[*index], pods[*index].0);
-                let kind = &self.state.compiled.problem.kinds[self.state.compiled.problem.pods[pod]];
-                let required = kind.last().copied().unwrap_or(class);
-                let existing = (0..first).find_map(|at| self.state.fits(at, required));
-                self.slots[pod] = match existing {
-                    Some(fitted) => Some(self.state.put(required, fitted)),
-                    None => weights.iter().rev().find_map(|weight| {
-                        self.state.tier = construct::tier(&self.state, *weight);
-                        construct::join(&mut self.state, class, first)
-                    }),
-                };
+                let pod = placed[*index];
+                let problem = self.state.compiled.problem;
+                let kind = &problem.kinds[problem.pods[pod]];
+                for level in self.levels[pod]..kind.len() {
+                    self.slots[pod] = self.on_existing(kind, level).or_else(|| {
+                        weights.iter().rev().find_map(|weight| {
+                            self.state.tier = construct::tier(&self.state, *weight);
+                            construct::join(&mut self.state, kind[level], first)
+                        })
+                    });
+                    if let Some(at) = self.slots[pod] {
+                        self.levels[pod] = if self.is_ready(at) { 0 } else { level };
+                        break;
+                    }
+                }
             }
         }
     }
@@ -96,25 +103,48 @@ impl<'c, 'p> Draft<'c, 'p> {
         self.slots.iter().any(Option::is_none)
     }
 
-    /// Pods without a place into nodes that exist, whatever they prefer, until nobody finds one any more.
-    pub(super) fn settle(&mut self) {
+    /// Whether the node is one that exists and is Ready.
+    pub(super) fn is_ready(&self, at: usize) -> bool {
+        self.state.slots[at].existing.is_some_and(|node| !self.state.compiled.problem.nodes[node].joining)
+    }
+
+    /// Puts a pod on the first node that exists and takes it with so many preferences dropped.
+    fn on_existing(&mut self, kind: &[usize], level: usize) -> Option<usize> {
+        let problem = self.state.compiled.problem;
+        (0..problem.nodes.len()).find_map(|at| {
+            let class = problem.class_on(kind, at, level);
+            let fitted = self.state.fits(at, class)?;
+            Some(self.state.put(class, fitted))
+        })
+    }
+
+    /// Pods without a place into nodes that exist, into those on their way with so many preferences dropped, until nobody finds
+    /// one any more.
+    pub(super) fn settle(&mut self, level: usize) {
         let problem = self.state.compiled.problem;
         let mut from: rustc_hash::FxHashMap<usize, usize> = rustc_hash::FxHashMap::default();
         loop {
             let mut moved = false;
             for (pod, kind) in problem.pods.iter().enumerate() {
-                let Some(class) = problem.kinds[*kind].last().copied().filter(|_| self.slots[pod].is_none()) else {
+                if self.slots[pod].is_some() {
                     continue;
-                };
-                let linked = self.state.topology.links(class);
-                let start = if linked { 0 } else { from.get(&class).copied().unwrap_or(0) };
-                let found = (start..problem.nodes.len()).find_map(|at| self.state.fits(at, class));
-                if !linked {
-                    // What refused this pod refuses the next of its class.
-                    from.insert(class, found.as_ref().map_or(problem.nodes.len(), |fitted| fitted.slot));
                 }
-                if let Some(fitted) = found {
-                    self.slots[pod] = Some(self.state.put(class, fitted));
+                let of = &problem.kinds[*kind];
+                let level = level.min(of.len() - 1);
+                let linked = [of[level], of[of.len() - 1]].into_iter().any(|class| self.state.topology.links(class));
+                let start = if linked { 0 } else { from.get(kind).copied().unwrap_or(0) };
+                let found = (start..problem.nodes.len()).find_map(|at| {
+                    let class = problem.class_on(of, at, level);
+                    Some((class, self.state.fits(at, class)?))
+                });
+                if !linked {
+                    // What refused this pod refuses the next of its kind.
+                    from.insert(*kind, found.as_ref().map_or(problem.nodes.len(), |(_, fitted)| fitted.slot));
+                }
+                if let Some((class, fitted)) = found {
+                    let at = self.state.put(class, fitted);
+                    self.slots[pod] = Some(at);
+                    self.levels[pod] = if self.is_ready(at) { 0 } else { level };
                     moved = true;
                 }
             }

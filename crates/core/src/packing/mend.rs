@@ -95,6 +95,8 @@ struct Search<'c, 'p> {
     tier_of: Vec<Option<u32>>,
     sequence: Sequence,
     spread_by_host: bool,
+    /// Each pod keeps the level it has: who drops what is not judged where there are too many pods to judge their hosts.
+    levels_stay: bool,
 }
 
 /// The draft, or a better plan.
@@ -113,6 +115,7 @@ pub(super) fn better<'c, 'p>(compiled: &'c Compiled<'p>, draft: Draft<'c, 'p>) -
         Rule::Spread(spread) => &*spread.key == HOSTNAME,
         Rule::Affinity(_) | Rule::AntiAffinity(_) => false,
     });
+    let levels_stay = spread_by_host && pods > REAL_HOSTS;
     let spread_by_host = spread_by_host && pods <= REAL_HOSTS;
     let mut weights: Vec<u32> = problem.pools.iter().map(|pool| pool.weight).collect();
     weights.sort_unstable();
@@ -121,7 +124,8 @@ pub(super) fn better<'c, 'p>(compiled: &'c Compiled<'p>, draft: Draft<'c, 'p>) -
     let weight_of = |at: usize| problem.pools[compiled.offer(draft.state.slots[at].offer).pool].weight;
     let tier_of = draft.slots.iter().map(|slot| slot.filter(|at| *at >= first).map(weight_of)).collect();
     let judge = (spread_by_host || first > 0).then(|| Judge::new(compiled));
-    let mut search = Search { compiled, judge, tiers, tier_of, sequence: Sequence(pods as u64), spread_by_host };
+    let mut search =
+        Search { compiled, judge, tiers, tier_of, sequence: Sequence(pods as u64), spread_by_host, levels_stay };
     search.run(draft, budget)
 }
 
@@ -175,22 +179,31 @@ impl<'c, 'p> Search<'c, 'p> {
                 let linked = draft.state.topology.links(class);
                 let start = if linked { 0 } else { from.get(&class).copied().unwrap_or(0) };
                 draft.state.remove(at, class);
-                let Some(fitted) = (start..at).find_map(|earlier| draft.state.fits(earlier, class)) else {
+                let problem = self.compiled.problem;
+                let (kind, level) = (&problem.kinds[problem.pods[pod]], draft.levels[pod]);
+                let found = (start..at).find_map(|earlier| {
+                    let class = problem.class_on(kind, earlier, level);
+                    Some((class, draft.state.fits(earlier, class)?))
+                });
+                let Some((there, fitted)) = found else {
                     draft.state.stand(at, class);
                     from.insert(class, at);
                     continue;
                 };
                 judged += 1;
                 draft.state.work.nodes += (first + draft.slots.len()) as u64;
-                let to = draft.state.put(class, fitted);
+                let to = draft.state.put(there, fitted);
                 draft.slots[pod] = Some(to);
+                if draft.is_ready(to) {
+                    draft.levels[pod] = 0;
+                }
                 if self.stands(draft) {
                     moved = true;
                     from.values_mut().for_each(|known| *known = at.min(*known));
                 } else {
-                    draft.state.remove(to, class);
+                    draft.state.remove(to, there);
                     draft.state.stand(at, class);
-                    draft.slots[pod] = Some(at);
+                    (draft.slots[pod], draft.levels[pod]) = (Some(at), level);
                     from.insert(class, at);
                 }
             }
@@ -200,7 +213,7 @@ impl<'c, 'p> Search<'c, 'p> {
             // Others may have left what pods without a place wait for.
             if draft.is_short() {
                 let before = draft.clone();
-                draft.settle();
+                draft.settle(usize::MAX);
                 if !self.stands(draft) {
                     *draft = before;
                 }
@@ -250,11 +263,12 @@ impl<'c, 'p> Search<'c, 'p> {
             skipped: [0, 8, 4][self.sequence.below(3)],
             drawn: if self.sequence.below(2) == 0 { 0 } else { 1 + self.sequence.below(1 << 16) },
         };
-        let levels = draft.levels.clone();
+        let mut levels = draft.levels.clone();
         // Who was refused for want of others may find them now.
         for _ in 0..2 {
             loose.retain(|pod| {
-                slots[*pod] = self.place(&mut state, *pod, levels[*pod], recipe, first);
+                let found = self.place(&mut state, *pod, levels[*pod], recipe, first);
+                (slots[*pod], levels[*pod]) = found.map_or((None, 0), |(at, level)| (Some(at), level));
                 slots[*pod].is_none()
             });
             if loose.is_empty() {
@@ -331,19 +345,37 @@ impl<'c, 'p> Search<'c, 'p> {
         level: usize,
         recipe: Recipe,
         first: usize,
+    ) -> Option<(usize, usize)> {
+        let problem = self.compiled.problem;
+        let kind = &problem.kinds[problem.pods[pod]];
+        let levels = if self.levels_stay { level..kind.len().min(level + 1) } else { 0..kind.len() };
+        levels.into_iter().find_map(|level| {
+            let at = self.place_at(state, pod, level, recipe, first)?;
+            let ready = problem.nodes.get(at).is_some_and(|node| !node.joining);
+            Some((at, if ready { 0 } else { level }))
+        })
+    }
+
+    fn place_at(
+        &mut self,
+        state: &mut State<'c, 'p>,
+        pod: usize,
+        level: usize,
+        recipe: Recipe,
+        first: usize,
     ) -> Option<usize> {
         let problem = self.compiled.problem;
         let kind = &problem.kinds[problem.pods[pod]];
-        let required = kind.last().copied()?;
-        let class = kind.get(level).copied()?;
         for at in 0..first {
             if self.skips(recipe) {
                 continue;
             }
-            if let Some(fitted) = state.fits(at, required) {
-                return Some(state.put(required, fitted));
+            let class = problem.class_on(kind, at, level);
+            if let Some(fitted) = state.fits(at, class) {
+                return Some(state.put(class, fitted));
             }
         }
+        let class = kind.get(level).copied()?;
         let own = self.tier_of[pod];
         for index in 0..self.tiers.len() {
             let (weight, tier) = &self.tiers[index];
@@ -470,16 +502,17 @@ impl<'c, 'p> Search<'c, 'p> {
         if self.spread_by_host {
             return is_valid(judge, self.compiled, &new, &pods, &existing);
         }
-        !pods.iter().enumerate().filter(|(_, (_, _, at))| *at >= first).any(|(pod, (_, required, _))| {
+        !pods.iter().enumerate().filter(|(_, (_, _, at))| *at >= first).any(|(pod, (class, required, _))| {
             existing.iter().enumerate().any(|(node, (load, counts))| {
-                fits_existing(self.compiled, *required, node, load, counts) && {
+                let asks = if problem.nodes[node].joining { *class } else { *required };
+                fits_existing(self.compiled, asks, node, load, counts) && {
                     let others: Vec<(usize, usize)> = pods
                         .iter()
                         .enumerate()
                         .filter(|(other, _)| *other != pod)
                         .map(|(_, (class, _, at))| (*class, *at))
                         .collect();
-                    judge.allows(*required, node, &new, &others)
+                    judge.allows(asks, node, &new, &others)
                 }
             })
         })

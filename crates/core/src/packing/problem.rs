@@ -34,6 +34,13 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// The class that a pod of a kind stands as on a node that exists, with so many preferences dropped.
+    pub(super) fn class_on(&self, kind: &[usize], node: usize, level: usize) -> usize {
+        let last = kind.len().saturating_sub(1);
+        let level = if self.nodes[node].joining { level.min(last) } else { last };
+        kind.get(level).copied().unwrap_or(0)
+    }
+
     /// Pods with the classes of each, from every preference kept to the last dropped. Give them without the labels that nobody
     /// asks for: [`forget_labels`].
     #[must_use]
@@ -175,6 +182,9 @@ pub struct Existing {
     pub node: Arc<Node>,
     /// What pods on it hold.
     pub usage: Usage,
+    /// It is on its way: a pod has no place there unless what it prefers and has not dropped holds, as on a new node. One that is
+    /// Ready is a place whatever a pod prefers, since kube-scheduler would use it.
+    pub joining: bool,
 }
 
 /// A pod that stands on a node.

@@ -104,7 +104,7 @@ fn draw(random: &mut ChaCha8Rng, counters: bool, budget: Budget) -> Problem {
     for index in 0..random.random_range(0..=2_usize) {
         let zone = ZONES[random.random_range(0..3)];
         let one = node(&format!("n-{index}"), &[(ZONE, zone), ("type", "old"), (HOSTNAME, "h")], 2000, 4);
-        problem.nodes.push(Existing { node: Arc::new(one), usage: Usage::default() });
+        problem.nodes.push(Existing { node: Arc::new(one), usage: Usage::default(), joining: false });
         if random.random_bool(0.5) {
             problem.standing.push(Standing {
                 node: index,

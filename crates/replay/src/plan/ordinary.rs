@@ -213,8 +213,11 @@ impl Planning<'_> {
         }
         packing::forget_labels(&mut ladders, &standing);
         let mut problem = Problem { standing, ..Problem::of(ladders) };
-        let existing =
-            |(host, _): &(Host, bool)| Existing { node: Arc::clone(&host.node), usage: (*host.usage).clone() };
+        let existing = |(host, joining): &(Host, bool)| Existing {
+            node: Arc::clone(&host.node),
+            usage: (*host.usage).clone(),
+            joining: *joining,
+        };
         problem.nodes = nodes.iter().map(existing).collect();
         problem.pools.clone_from(&self.supply.pools);
         problem.offers.clone_from(&self.supply.offers);

@@ -6,6 +6,7 @@ mod agreement;
 mod contract;
 mod decisions;
 mod dumps;
+mod examiner;
 mod explain;
 mod fixed_point;
 mod flags;
