@@ -31,8 +31,8 @@ demo: ## Start a whole cluster on this machine and watch a gang get its nodes; D
 tour: ## Look at a recorded cluster in the browser: needs Rust alone and a few minutes; TOUR_ARGS are passed on (top, explain, html)
 	cargo run --package muster-viewer --bin muster-tour -- $(TOUR_ARGS)
 
-# An end-to-end test waits more than it works: with one to a core half the machine is idle.
-TEST_THREADS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))))
+# An end-to-end test waits more than it works: with one to a core half the machine is idle, with two the slowest miss deadlines.
+TEST_THREADS := $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) / 2)))
 
 test: ## Run every test, the end-to-end suite on a real control plane included
 	@$(call control-plane,$(if $(filter true,$(CI)),make test: CI runs no less than everything: ,make test: the end-to-end tests are excluded: )); \

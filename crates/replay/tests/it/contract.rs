@@ -495,3 +495,44 @@ fn a_daemon_set_takes_what_its_running_pods_take() {
     let (document, _) = planned(&[pool(|_| {}), set, running, wide]);
     assert_eq!(types(&document), "large");
 }
+
+#[test]
+fn a_node_on_its_way_is_a_place_for_what_a_pod_prefers_and_a_ready_one_whatever_it_prefers() {
+    let prefers = |zone: &str| {
+        let term = json!({"weight": 10, "preference": {"matchExpressions": [
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}]}});
+        pod(0, "1", |pod| {
+            pod["spec"]["affinity"] =
+                json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}});
+        })
+    };
+    let launched = || {
+        batch(1, |batch| batch["status"] = json!({"phase": "Joining", "instances": instances(&[("Joining", None)])}))
+    };
+    let node = |ready: &str, taints: Value| {
+        json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "n-0", "labels": {"muster.dev/nodepool": "general", "topology.kubernetes.io/zone": "z-2",
+                         "node.kubernetes.io/instance-type": "small"}},
+            "spec": {"providerID": "aws:///z-2/i-0", "taints": taints},
+            "status": {"allocatable": {"cpu": "3900m", "memory": "16Gi", "pods": "20"},
+                       "conditions": [{"type": "Ready", "status": ready}]}})
+    };
+    let unregistered = json!([{"key": "muster.dev/unregistered", "effect": "NoExecute"}]);
+    for coming in [launched(), node("False", unregistered)] {
+        let (document, _) = planned(&[pool(|_| {}), coming.clone(), prefers("z-1")]);
+        assert_eq!((outcomes(&document), zones(&document)), (vec!["buy"], vec!["z-1"]), "{coming}");
+        assert_eq!(relaxed(&document), [Vec::<&str>::new()]);
+        let (document, _) = planned(&[pool(|_| {}), coming.clone(), prefers("z-2")]);
+        assert_eq!(outcomes(&document), ["joining"], "{coming}");
+        // Nothing is launched where that is not possible: then it is a place all the same, and that is reported.
+        let full = pool(|spec| spec["limits"] = json!({"nodes": 1}));
+        let (document, _) = planned(&[full, coming.clone(), prefers("z-1")]);
+        assert_eq!(
+            (outcomes(&document), relaxed(&document)),
+            (vec!["joining"], vec![vec!["nodeAffinity"]]),
+            "{coming}"
+        );
+    }
+    let (document, _) = planned(&[pool(|_| {}), node("True", json!([])), prefers("z-1")]);
+    assert_eq!((places(&document), relaxed(&document)), (vec![("placed", Some("n-0"))], vec![Vec::new()]));
+}
