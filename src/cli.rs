@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(refused("muster plam"), "unrecognized subcommand 'plam'; did you mean plan?");
         assert_eq!(
             refused("muster top -o text"),
-            "invalid value 'text' for '--output <OUTPUT>' [possible values: table, json, yaml, name]; --help has what there is"
+            "invalid value 'text' for '--output <OUTPUT>' [possible values: table, wide, json, yaml, name]; --help has what there is"
         );
         assert_eq!(
             refused("muster explain gang"),
@@ -222,7 +222,7 @@ mod tests {
             for argument in command.get_arguments().filter(|argument| argument.get_short() == Some('o')) {
                 let values: Vec<String> =
                     argument.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-                assert_eq!(values, ["table", "json", "yaml", "name"], "{}", command.get_name());
+                assert_eq!(values, ["table", "wide", "json", "yaml", "name"], "{}", command.get_name());
                 seen.push(command.get_name().to_owned());
             }
             command.get_subcommands().for_each(|command| visit(command, seen));
