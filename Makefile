@@ -169,11 +169,19 @@ test-compat: ## Run the protocol's assumptions on every supported API server, wi
 		below=$$folder/kube-scheduler; \
 	done
 
-# Helm 3 and 4 are built once from Go modules, about five minutes on two cores.
-test-helm: ## Install, upgrade, roll back and uninstall by Helm 3 and 4; the charts against the kustomization; wrong values
+# Helm 3 and 4 are built once from Go modules, about five minutes on two cores. The upgrade begins with the charts of BEFORE.
+test-helm: ## Install, upgrade from the commit BEFORE, roll back and uninstall by Helm 3 and 4; the charts against the kustomization; wrong values
 	@$(call control-plane,make test-helm: not possible without the real Kubernetes control plane: )
-	@folder=$$(hack/helm/build.sh) || exit 1; \
+	@folder=$$(hack/helm/build.sh) || exit 1; before=$$(mktemp -d) && trap 'rm -r "$$before"' EXIT; \
+	if git rev-parse --verify --quiet "$(BEFORE)^{commit}" >/dev/null; then \
+		git archive "$(BEFORE)" charts | tar -x -C "$$before" && export MUSTER_CHARTS_BEFORE="$$before/charts"; \
+	else echo "make test-helm: the checkout has no commit $(BEFORE): the upgrade begins with the same charts"; fi; \
 	MUSTER_HELM=$$folder cargo test --workspace --test e2e -- install::
+
+# A release build (over ten minutes on two cores, at first), and cargo-cyclonedx once.
+test-image: ## Take the Dockerfile's steps without a daemon: size, no shell, user, bill of materials, how soon it is ready
+	@$(call control-plane,make test-image: not possible without the real Kubernetes control plane: )
+	hack/image/test.sh $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/muster
 
 # moto plays what the EC2 simulator does not; AWS's own tool asks both.
 AWS := awscli==1.46.3 moto[server,cloudformation,ec2,iam,sqs,events]==5.2.5

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use imbl::OrdMap;
 use jiff::Timestamp;
 use muster_api::keys;
 use muster_core::model::batch::Batch;
-use muster_core::model::gang::{Membership, Pod};
-use muster_core::model::names::{NodeName, ObjectKey};
+use muster_core::model::gang::Pod;
+use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::Node;
 use muster_core::model::snapshot::{Awaiting, Snapshot};
 use muster_core::ordinary::awaiting::{self, Classes};
@@ -57,14 +58,31 @@ pub(super) struct Launched {
     /// When each of them stops to be kept; known once it was seen Ready.
     until: FxHashMap<NodeName, Timestamp>,
     classes: Classes,
+    /// The class of each pod that waits.
+    class_of: FxHashMap<PodUid, Arc<str>>,
+    /// How many of each class do.
+    waiting: OrdMap<Arc<str>, u32>,
 }
 
 impl Launched {
-    /// A pod of our profiles waits: what its class asks for is known by the time that a node comes for it.
-    pub(super) fn note(&mut self, pod: &Pod) {
-        if pod.membership == Membership::Single {
-            self.classes.of(pod);
+    /// A pod was seen, or is gone: what its class asks for is known by the time that a node comes for it. Returns how many of each
+    /// class wait, if that changed.
+    pub(super) fn note(&mut self, uid: &PodUid, pod: Option<&Pod>) -> Option<OrdMap<Arc<str>, u32>> {
+        let now = pod.filter(|pod| awaiting::waits(pod)).and_then(|pod| self.classes.of(pod));
+        let before = match &now {
+            Some(class) => self.class_of.insert(uid.clone(), Arc::clone(class)),
+            None => self.class_of.remove(uid),
+        };
+        if before == now {
+            return None;
         }
+        if let Some(class) = now {
+            *self.waiting.entry(class).or_default() += 1;
+        }
+        if let Some(class) = before {
+            self.waiting = self.waiting.alter(|many| many?.checked_sub(1).filter(|many| *many > 0), class);
+        }
+        Some(self.waiting.clone())
     }
 
     /// A batch was seen, or is gone. Returns the nodes to look at again.

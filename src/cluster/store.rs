@@ -175,6 +175,11 @@ impl Store {
         self.state.change().snapshot.synced = self.unsynced.is_empty() && self.unsettled.is_empty();
     }
 
+    /// Whether every kind that is waited for was listed.
+    pub(super) fn is_synced(&self) -> bool {
+        self.state.snapshot.synced
+    }
+
     /// The cluster does not serve a kind of owners or groups, or it is heard from: nobody waits for it.
     pub fn unserved(&mut self, kind: Kind) {
         self.unsettled.remove(&kind);
@@ -331,7 +336,6 @@ impl Store {
             if self.state.unbound.get(&uid).is_none_or(|known| **known != unbound) {
                 self.state.change().unbound.insert(uid.clone(), Arc::new(unbound));
             }
-            self.reserved.note(&core);
         } else if self.state.unbound.contains_key(&uid) {
             self.state.change().unbound.remove(&uid);
         }
@@ -366,6 +370,7 @@ impl Store {
                 self.stated.remove(&uid);
             }
         }
+        self.note_waiting(&uid, Some(pod));
         let before = self.state.change().snapshot.pods.insert(uid.clone(), Arc::clone(pod));
         let mut touched = BTreeSet::new();
         let mut gangs = self.planned.get(&uid).cloned().unwrap_or_default();
@@ -398,6 +403,12 @@ impl Store {
             self.sum_up(node);
         }
         self.changed.extend(gangs);
+    }
+
+    fn note_waiting(&mut self, uid: &PodUid, pod: Option<&CorePod>) {
+        if let Some(waiting) = self.reserved.note(uid, pod) {
+            self.state.change().snapshot.waiting = waiting;
+        }
     }
 
     /// Notes what the recognition of a pod depends on.
@@ -434,6 +445,7 @@ impl Store {
         Arc::make_mut(&mut self.state.change().tolerations).remove(&uid);
         self.read_by(&uid, BTreeSet::new());
         self.reads.remove(&uid);
+        self.note_waiting(&uid, None);
         let Some(pod) = self.state.change().snapshot.pods.remove(&uid) else { return };
         for node in capacities(&pod) {
             if let Some(on) = self.pods_on.get_mut(&node) {

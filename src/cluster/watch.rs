@@ -95,6 +95,7 @@ pub async fn run(
     } else {
         drop(sender);
     }
+    let (started, mut listed) = (Instant::now(), false);
     let mut relists = Relists::default();
     let mut changes = Vec::with_capacity(BURST);
     loop {
@@ -113,6 +114,10 @@ pub async fn run(
                 }
                 let began = Instant::now();
                 store.publish();
+                if !listed && store.is_synced() {
+                    listed = true;
+                    info!(milliseconds = started.elapsed().as_millis(), "every kind was listed: ready");
+                }
                 // What a state costs grows with the cluster: at most a third of the time goes there.
                 tokio::time::sleep(MIN_INTERVAL.max(began.elapsed() * 2)).await;
             }

@@ -11,8 +11,13 @@ pub enum Installer {
     Reader,
     /// `kubectl apply -k manifests`.
     Kustomize,
-    /// `helm install` of both charts, by this binary.
-    Helm(PathBuf),
+    /// `helm install` of both charts.
+    Helm {
+        /// Helm itself.
+        binary: PathBuf,
+        /// The folder with both charts, of this commit or of another.
+        charts: PathBuf,
+    },
 }
 
 impl Installer {
@@ -27,10 +32,10 @@ impl Installer {
                 let manifests = repository.join("manifests").display().to_string();
                 run(cluster.kubectl().program.as_path(), cluster, &["apply", "-k", &manifests]).await?;
             }
-            Self::Helm(helm) => {
+            Self::Helm { binary, charts } => {
                 for (chart, more) in [("muster-crd", "--create-namespace"), ("muster", "--timeout=2m")] {
-                    let folder = repository.join("charts").join(chart).display().to_string();
-                    run(helm, cluster, &["install", chart, &folder, "--namespace=muster-system", more]).await?;
+                    let folder = charts.join(chart).display().to_string();
+                    run(binary, cluster, &["install", chart, &folder, "--namespace=muster-system", more]).await?;
                 }
             }
         }

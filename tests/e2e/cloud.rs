@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use muster::testbed::workloads::TestJob;
-use muster::testbed::{Stack, eventually, pools};
+use muster::testbed::{Stack, StackOptions, eventually, pools};
 use muster_api::crd::NodeBatch;
 use muster_api::keys;
 use muster_ec2_sim::{Fault, MarketType, Scenario};
@@ -29,18 +29,28 @@ pub(crate) async fn provisioning_stack_with(
     scenario: &Scenario,
     factor: u32,
     consolidate_after: &str,
-    mut config: Value,
+    config: Value,
 ) -> Option<Stack> {
     let mut options = options().await?;
+    options.config = config;
+    Some(provisioning_on(options, scenario, factor, consolidate_after).await)
+}
+
+/// A stack of these options with a pool of p5.48xlarge.
+pub(crate) async fn provisioning_on(
+    mut options: StackOptions,
+    scenario: &Scenario,
+    factor: u32,
+    consolidate_after: &str,
+) -> Stack {
     options.scenario = Some(serde_json::to_value(scenario).unwrap());
     options.factor = factor;
     // A process that was killed takes its lease back at once.
-    config["lease"] = json!({"duration": "2s", "grace": "1s"});
-    options.config = config;
+    options.config["lease"] = json!({"duration": "2s", "grace": "1s"});
     let stack = stack(options, "ml").await;
     let (class, pool) = pools::p5(consolidate_after).unwrap();
     pools::create(&stack.admin().unwrap(), &class, &pool).await.unwrap();
-    Some(stack)
+    stack
 }
 
 /// One leaf of p5.48xlarge in each of the zones a, b and c, with this many hosts.

@@ -1,6 +1,7 @@
 //! What a user runs to install: `kubectl apply -k`, Helm 3 and 4; and the pair of kube-scheduler and API server.
 //!
-//! The tests of Helm need its binaries, in the folder that `MUSTER_HELM` names: `make test-helm`.
+//! The tests of Helm need its binaries, in the folder that `MUSTER_HELM` names: `make test-helm`. `MUSTER_CHARTS_BEFORE` is a folder
+//! with the charts of an earlier commit, from which the upgrade begins; without it, that is one to the same charts.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, its helpers too")]
 
@@ -17,7 +18,7 @@ use muster::testbed::{Identity, Installer, Stack, TestCluster, repository};
 use muster_api::crd::NodeBatch;
 use serde_json::{Value, json};
 
-use crate::cloud::{gang_job, provisioning_stack, zones};
+use crate::cloud::{gang_job, provisioning_on, provisioning_stack, zones};
 use crate::support::{all_run, leaves, options, phase, stack, submit, unique};
 
 /// Helm 3 and 4.
@@ -250,17 +251,26 @@ fn every_wrong_value_is_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_first_gang_runs_on_what_helm_installed_upgraded_and_rolled_back() {
-    for helm in helms() {
+async fn gangs_run_and_get_their_nodes_on_what_helm_installed_upgraded_and_rolled_back() {
+    let charts = repository().join("charts");
+    let before = std::env::var_os("MUSTER_CHARTS_BEFORE").map_or_else(|| charts.clone(), PathBuf::from);
+    for binary in helms() {
         let Some(mut options) = options().await else { return };
-        options.installer = Installer::Helm(helm.clone());
-        let stack = stack(options, "ml").await;
-        let chart = repository().join("charts/muster").display().to_string();
-        let upgrade =
-            ["upgrade", "muster", &chart, "-n", "muster-system", "--set", "podMonitor.enabled=false,replicas=3"];
-        run(&helm, &stack.cluster, &upgrade).await.unwrap();
+        options.installer = Installer::Helm { binary: binary.clone(), charts: before.clone() };
+        let stack = provisioning_on(options, &zones([2, 0, 0]), 40, "1s").await;
+        let helm = async |args: &[&str]| run(&binary, &stack.cluster, args).await.unwrap();
+        let upgrade = async |release: &str, more: &[&str]| {
+            let chart = charts.join(release).display().to_string();
+            helm(&[&["upgrade", release, &chart, "-n", "muster-system"], more].concat()).await
+        };
+        upgrade("muster-crd", &[]).await;
+        upgrade("muster", &["--set", "podMonitor.enabled=false,replicas=3"]).await;
         assert_eq!(replicas(&stack).await, 3);
-        run(&helm, &stack.cluster, &["rollback", "muster", "1", "-n", "muster-system"]).await.unwrap();
+        submit(&stack.admin().unwrap(), "ml", gang_job("provisioned", 2)).await;
+        all_run(&stack, "ml", "provisioned", 2).await;
+        phase(&stack, "ml", "provisioned", "Bound").await;
+
+        helm(&["rollback", "muster", "1", "-n", "muster-system"]).await;
         assert_eq!(replicas(&stack).await, 2);
         first_gang(&stack).await;
     }

@@ -21,6 +21,7 @@ mod fits;
 mod getting_started;
 mod ha;
 mod hold;
+mod image;
 mod install;
 mod kueue;
 mod leftovers;

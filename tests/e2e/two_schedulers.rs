@@ -51,11 +51,11 @@ async fn a_deployment_of_the_default_scheduler_on_nothing_runs_on_nodes_launched
     // Five to a node of 8 CPU; the member that nothing is launched for finds a place beside them.
     assert_eq!((nodes_of(&pods).len(), launched(&stack).await), (2, 2), "nobody provisions twice");
 
-    // Beside pods of our own profile. Who of these loses its place to a foreign pod waits for a minute and more (0126): they come first.
-    deploy(&stack, "own", 5, "1400m", "3Gi").await;
-    all_serve(&stack, "own", 5).await;
+    // Beside pods of our own profile. Whichever of these loses its place to a foreign pod takes that pod's.
     deploy_with(&stack, "api", 5, "1500m", "3Gi", &foreign).await;
+    deploy(&stack, "own", 5, "1400m", "3Gi").await;
     all_serve(&stack, "api", 5).await;
+    all_serve(&stack, "own", 5).await;
     assert_eq!(launched(&stack).await, 4, "nobody provisions twice");
 
     let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(stack.admin().unwrap(), "web");

@@ -179,7 +179,7 @@ fn class_where_awaited(snapshot: &Snapshot, pod: &Pod) -> Option<String> {
 }
 
 /// Whether a node that awaits pods has the capacity for them beside this one: it is one of them, and nobody is being bound to its
-/// place, or what it asks for is left beside all of them.
+/// place, or what it asks for is left beside all of them that wait anywhere.
 fn leaves_places_whole(
     snapshot: &Snapshot,
     assumed: &Assumed,
@@ -196,7 +196,8 @@ fn leaves_places_whole(
     }
     let (Some(mut free), Ok(shape)) = (free_beside(snapshot, assumed, pod, node), &pod.shape) else { return true };
     for (class, places) in &awaiting.places {
-        let left = left(class, places);
+        // Those that were not bound elsewhere, or deleted, since the node was launched.
+        let left = left(class, places).min(snapshot.waiting.get(class).copied().unwrap_or(0));
         // Of a class that nobody has seen yet nothing is known but that its pods are to come.
         let Some(requests) = &places.requests else {
             if left > 0 {

@@ -19,7 +19,7 @@ use crate::plan::{self, Options, PlanError};
 pub use gang::{Best, Blocking, Choice, GangExplanation, LevelExplanation};
 pub use node::{Assignment, NodeExplanation, OfGang, OnNode};
 pub use pod::PodExplanation;
-pub use remedies::{Remedy, heading};
+pub use remedies::{Remedy, groups};
 
 /// The version of the JSON this code writes.
 pub const VERSION: u32 = 1;

@@ -234,13 +234,7 @@ impl GangEntry {
     /// Remedies that are enough, then those that come first, each with what stands above them and the number of the first.
     #[must_use]
     pub fn remedy_groups(&self) -> Vec<(&'static str, usize, &[RemedyEntry])> {
-        let mut groups = Vec::new();
-        let mut first = 1;
-        for group in self.remedies.chunk_by(|one, next| one.enough == next.enough) {
-            groups.push((explain::heading(group.iter().all(|remedy| remedy.enough), group.len()), first, group));
-            first += group.len();
-        }
-        groups
+        explain::groups(&self.remedies, |remedy| remedy.enough)
     }
 }
 

@@ -12,7 +12,7 @@ use super::hold;
 use super::join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};
 use super::located::{Located, located};
 use super::probe::{self, Joined};
-use super::{owner, repair, rollback, teardown};
+use super::{devices, owner, repair, rollback, teardown};
 use crate::ec2::seen::{Instance, InstanceState};
 use crate::model::batch::{
     AttemptOutcome, BatchMember, BatchPhase, BatchStatus, ConditionKind, LossCause, MemberState, Owner,
@@ -131,7 +131,7 @@ fn joiners(
     let late = late_labels(case, status);
     let booking = late.get(case.world.settings.keys.booking);
     let nodes = nodes_by_instance(case.world.snapshot, status);
-    let expected = case.world.supply.devices(status);
+    let expected = devices::of_batch(case, status);
     let permanent = case.world.supply.taints(status.node_pool.as_deref());
     let launches: BTreeMap<u32, Timestamp> = status
         .attempts

@@ -14,6 +14,7 @@ pub(crate) mod claim;
 pub(crate) mod collect;
 mod counted;
 pub(crate) mod decision;
+mod devices;
 mod events;
 #[cfg(test)]
 pub(crate) mod fixtures;

@@ -15,7 +15,7 @@ use super::join::{JoinCause, describe_failures};
 use super::joining::{LOOK_SECONDS, has_ended, lacks, nodes_by_instance};
 use super::parting::{SETTLE_SECONDS, is_kept};
 use super::pending::without_fleets;
-use super::{launch, repair, rollback, teardown};
+use super::{devices, launch, repair, rollback, teardown};
 use crate::ec2::error::{Next, classify};
 use crate::ec2::seen::{Instance, InstanceState};
 use crate::fit;
@@ -309,7 +309,7 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
     let launched = status.last().and_then(|attempt| attempt.ended).unwrap_or(now);
     let after = |at: Timestamp, pause: SignedDuration| at.saturating_add(pause).unwrap_or(Timestamp::MAX);
     let nodes = nodes_by_instance(case.world.snapshot, status);
-    let expected = supply.devices(status);
+    let of_type = supply.devices(status);
     let permanent = supply.taints(status.node_pool.as_deref());
     let unregistered = case.world.settings.keys.unregistered;
     let mut joined = Joined { edits: Vec::new(), failed: BTreeMap::new(), until: later(now, 30) };
@@ -336,6 +336,7 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
             if has_taint(node, unregistered) {
                 joined.edits.push(Converge::Untaint { node: node.name.to_string(), key: unregistered });
             }
+            let expected = devices::of_node(case, &of_type, &node.name);
             let lacks = lacks(case, node, &expected, &permanent, false);
             let Some(first) = lacks.into_iter().next() else {
                 instance.state = MemberState::Ready;

@@ -42,6 +42,9 @@ pub struct Snapshot {
     pub accelerators: Vec<Arc<str>>,
     /// Nodes launched for pods of no gang that have not all come yet.
     pub awaiting: OrdMap<NodeName, Arc<Awaiting>>,
+    /// Pods of no gang that nodes are launched for and that have none yet, by class, see [`crate::ordinary::digest`]. A node is kept
+    /// for nobody who does not exist.
+    pub waiting: OrdMap<Arc<str>, u32>,
     /// What went without anybody having seen it go. Nothing but whether emptiness was witnessed is decided by it, so it is not
     /// written down.
     pub vanished: Arc<Vanished>,

@@ -27,6 +27,8 @@ struct Written {
     accelerators: Vec<Arc<str>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     awaiting: Vec<(NodeName, Arc<Awaiting>)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    waiting: Vec<(Arc<str>, u32)>,
 }
 
 /// Writes it.
@@ -53,6 +55,7 @@ pub(crate) fn serialize<S: Serializer>(snapshot: &Snapshot, serializer: S) -> Re
         assignments,
         accelerators: snapshot.accelerators.clone(),
         awaiting: snapshot.awaiting.iter().map(|(node, awaiting)| (node.clone(), Arc::clone(awaiting))).collect(),
+        waiting: snapshot.waiting.iter().map(|(class, many)| (Arc::clone(class), *many)).collect(),
     };
     written.serialize(serializer)
 }
@@ -77,6 +80,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
         assignments: written.assignments.into_iter().collect::<FxHashMap<_, _>>(),
         accelerators: written.accelerators,
         awaiting: written.awaiting.into_iter().collect(),
+        waiting: written.waiting.into_iter().collect(),
         vanished: Arc::default(),
     })
 }

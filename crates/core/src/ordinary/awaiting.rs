@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use imbl::OrdMap;
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 
 use super::class::{digest_of, is_readable, parts};
 use crate::model::batch::{Batch, BatchPhase, Owner};
-use crate::model::gang::Pod;
+use crate::model::gang::{Membership, Pod};
 use crate::model::names::NodeName;
 use crate::model::node::Node;
 use crate::model::pod::Shape;
@@ -81,6 +82,23 @@ pub fn planned(batch: &Batch) -> Vec<(NodeName, BTreeMap<Arc<str>, u32>)> {
 fn readable(pods: &[(String, u32)]) -> BTreeMap<Arc<str>, u32> {
     let known = pods.iter().filter(|(class, _)| is_readable(class));
     known.map(|(class, many)| (Arc::from(&**class), *many)).collect()
+}
+
+/// Whether a pod may be one that nodes await: of no gang, of a profile that is provisioned for, and on no node yet.
+#[must_use]
+pub fn waits(pod: &Pod) -> bool {
+    let provisioned = pod.ours || !pod.foreign.is_other();
+    provisioned && pod.membership == Membership::Single && pod.is_live() && pod.node.is_none()
+}
+
+/// How many pods may be those that nodes await, by class.
+#[must_use]
+pub fn waiting<'a>(pods: impl Iterator<Item = &'a Arc<Pod>>, classes: &mut Classes) -> OrdMap<Arc<str>, u32> {
+    let mut waiting = OrdMap::new();
+    for class in pods.filter(|pod| waits(pod)).filter_map(|pod| classes.of(pod)) {
+        *waiting.entry(class).or_default() += 1;
+    }
+    waiting
 }
 
 /// When a node stops to be kept for the pods that it was launched for, if it is first seen Ready at `now`, in real time.

@@ -442,7 +442,7 @@ impl Display for Step {
             Self::NarrowSlices { size, level } => write!(f, "Ask for slices of {size} inside one {level} each"),
             Self::ResizeSlices { from, to } => write!(f, "Ask for slices of {to} instead of {from}"),
             Self::Tolerate { taints } => {
-                write!(f, "Tolerate taint{} {} in the pods", s(taints.len()), listed(taints))
+                write!(f, "Tolerate taint{} {} in the pods", plural(taints.len()), listed(taints))
             }
             Self::Untaint { taint, nodes } => {
                 write!(f, "Tolerate taint {taint} in the pods, or take it from {nodes}")
@@ -580,12 +580,8 @@ fn listed<T: Display>(items: &[T]) -> String {
     }
 }
 
-fn plural(count: u32) -> &'static str {
-    if count == 1 { "" } else { "s" }
-}
-
-fn s(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
+fn plural<N: PartialEq + From<u8>>(count: N) -> &'static str {
+    if count == N::from(1) { "" } else { "s" }
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use muster_core::extender::{self, Assumed, BindStep, Filtered, Rejection, Victims, may_post, preempt};
-use muster_core::model::gang::{Gang, Membership, Phase, Pod, RankClaim};
+use muster_core::model::gang::{Foreign, Gang, Membership, Phase, Pod, RankClaim};
 use muster_core::model::names::{NodeName, PodUid};
 use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::model::pod::{Shape, Toleration};
 use muster_core::model::snapshot::{AssignedCapacity, Assignment, Awaiting, Places, Snapshot};
+use muster_core::ordinary::awaiting::{Classes, waiting};
 use muster_core::ordinary::digest;
 
 use jiff::Timestamp;
@@ -455,6 +456,8 @@ fn launched_for(asks: &Shape, left: u32, until: Option<Timestamp>) -> Snapshot {
     let places = Places { left, requests: Some(asks.requests.clone()) };
     let awaiting = Awaiting { places: [(class, places)].into(), until };
     snapshot.awaiting.insert(NodeName::from("n1"), Arc::new(awaiting));
+    let replicas: Vec<Arc<Pod>> = (0..left).map(|number| Arc::new(pod(&format!("awaited-{number}"), asks))).collect();
+    snapshot.waiting = waiting(replicas.iter(), &mut Classes::default());
     snapshot
 }
 
@@ -517,6 +520,30 @@ fn others_keep_off_a_node_as_far_as_the_pods_it_was_launched_for_need_it() {
 }
 
 #[test]
+fn a_node_is_kept_for_no_more_pods_than_wait() {
+    let kept = |snapshot: &Snapshot, pod: &Pod| asked(snapshot, pod, &["n1"]).0 == names(&["n1"]);
+    let other = pod("other", &shape(4));
+    let with = |waiting_pods: &[Pod]| {
+        let mut snapshot = launched_for(&shape(2), 4, Some(SOON));
+        let pods: Vec<Arc<Pod>> = waiting_pods.iter().cloned().map(Arc::new).collect();
+        snapshot.waiting = waiting(pods.iter(), &mut Classes::default());
+        snapshot
+    };
+    let waits = |name: &str| pod(name, &shape(2));
+    assert!(!kept(&with(&[waits("a"), waits("b"), waits("c")]), &other), "three of two beside one of four");
+    assert!(kept(&with(&[waits("a"), waits("b")]), &other), "the others stand elsewhere by now");
+    assert!(kept(&with(&[]), &other), "nobody is left");
+    let elsewhere = Pod { node: Some(NodeName::from("n2")), ..waits("c") };
+    let ended = Pod { deleting: true, ..waits("c") };
+    let of_others = Pod { ours: false, ..waits("c") };
+    for one in [elsewhere, ended, of_others.clone()] {
+        assert!(kept(&with(&[waits("a"), waits("b"), one.clone()]), &other), "{one:?}");
+    }
+    let provisioned = Pod { foreign: Foreign::Provisioned, ..of_others };
+    assert!(!kept(&with(&[waits("a"), waits("b"), provisioned]), &other), "another scheduler's, launched for");
+}
+
+#[test]
 fn a_crowd_of_replicas_that_is_bound_before_the_watch_shows_the_first_takes_its_own_places_and_no_others() {
     // Eight accelerators: for two pods of two and one of four.
     let (own, large) = (shape(2), shape(4));
@@ -528,6 +555,8 @@ fn a_crowd_of_replicas_that_is_bound_before_the_watch_shows_the_first_takes_its_
     };
     let awaiting = Awaiting { places: [places(&own, 2), places(&large, 1)].into(), until: Some(SOON) };
     snapshot.awaiting.insert(NodeName::from("n1"), Arc::new(awaiting));
+    let of_large = [Arc::new(pod("large", &large))];
+    snapshot.waiting = waiting(snapshot.pods.values().chain(&of_large), &mut Classes::default());
     let offered = names(&["n1", "n2"]);
     let mut assumed = Assumed::default();
     for (number, one) in crowd.iter().enumerate() {

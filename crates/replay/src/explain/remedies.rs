@@ -43,9 +43,19 @@ impl Remedy {
     }
 }
 
-/// What stands above remedies that are `enough`, or that are not, of which there are `count`.
+/// Remedies that are enough, then those that come first, each group with what stands above it and the number of its first.
 #[must_use]
-pub fn heading(enough: bool, count: usize) -> &'static str {
+pub fn groups<T>(remedies: &[T], enough: impl Fn(&T) -> bool) -> Vec<(&'static str, usize, &[T])> {
+    let mut first = 1;
+    let groups = remedies.chunk_by(|one, next| enough(one) == enough(next)).map(|group| {
+        let number = first;
+        first += group.len();
+        (heading(group.iter().all(&enough), group.len()), number, group)
+    });
+    groups.collect()
+}
+
+fn heading(enough: bool, count: usize) -> &'static str {
     match (enough, count) {
         (true, 1) => "this is enough",
         (true, _) => "any one of these is enough, easiest first",

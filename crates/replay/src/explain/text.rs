@@ -9,7 +9,7 @@ use muster_core::model::resources::amount;
 use super::gang::{Choice, GangExplanation, LevelExplanation};
 use super::node::{Assignment, NodeExplanation, OfGang, OnNode};
 use super::pod::PodExplanation;
-use super::remedies::{Remedy, heading};
+use super::remedies::{Remedy, groups};
 use crate::document::{Gap, MemberState, Reason};
 use crate::study::Candidate;
 use crate::table::{columns, offered, outcome, sentence};
@@ -81,15 +81,12 @@ pub(super) fn gang(gang: &GangExplanation) -> String {
 
 /// What was shown to be enough first, then what takes one obstacle away.
 fn remedies(out: &mut String, remedies: &[Remedy]) {
-    let mut last = None;
-    for (number, remedy) in (1..).zip(remedies) {
-        if last != Some(remedy.enough) {
-            let same = remedies.iter().filter(|other| other.enough == remedy.enough).count();
-            let _ = writeln!(out, "\n{}:", heading(remedy.enough, same));
+    for (heading, first, group) in groups(remedies, |remedy| remedy.enough) {
+        let _ = writeln!(out, "\n{heading}:");
+        for (number, remedy) in (first..).zip(group) {
+            let codes: Vec<&str> = remedy.codes.iter().map(|code| code.as_str()).collect();
+            let _ = writeln!(out, "  {number}. {}. [{}]", remedy.sentence(), codes.join(", "));
         }
-        last = Some(remedy.enough);
-        let codes: Vec<&str> = remedy.codes.iter().map(|code| code.as_str()).collect();
-        let _ = writeln!(out, "  {number}. {}. [{}]", remedy.sentence(), codes.join(", "));
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Of, Row};
 
 /// Every alert that is about no code, event or condition alone.
-pub(super) const ALERTS: [Row; 18] = [
+pub(super) const ALERTS: [Row; 19] = [
     (
         "MusterNoLeader",
         Of::Alert,
@@ -145,6 +145,16 @@ pub(super) const ALERTS: [Row; 18] = [
         &[
             "For spot: muster doctor tries ec2:DescribeSpotPriceHistory; look at the network to EC2.",
             "For on-demand: take a newer version, or set prices in the configuration.",
+        ],
+    ),
+    (
+        "MusterNodePoolNotReady",
+        Of::Alert,
+        "NodePools or EC2NodeClasses have Ready=False for a quarter of an hour: nothing is provisioned for them.",
+        "A field cannot be used, a permission is missing, no subnet or image was found, or their device plugins cannot run.",
+        &[
+            "kubectl get nodepools,ec2nodeclasses: the condition Ready has reason and message.",
+            "muster doctor names what is wrong in the account, with the command that mends it.",
         ],
     ),
     (

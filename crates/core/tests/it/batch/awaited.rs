@@ -26,9 +26,7 @@ impl Awaited {
         batches: impl Iterator<Item = &'b Batch>,
         now: Timestamp,
     ) {
-        for pod in snapshot.pods.values().filter(|pod| pod.node.is_none()) {
-            self.classes.of(pod);
-        }
+        snapshot.waiting = awaiting::waiting(snapshot.pods.values(), &mut self.classes);
         for (name, planned) in batches.flat_map(awaiting::planned) {
             let Some(entry) = snapshot.nodes.get(&name) else { continue };
             if entry.node.ready && !self.until.contains_key(&name) {

@@ -10,7 +10,7 @@ use muster_core::model::batch::{
     Attempt, AttemptOutcome, BatchOffer, BatchPhase, BatchSpec, BatchStatus, ConditionKind, Loss, LossCause,
     MemberState,
 };
-use muster_core::model::gang::Phase;
+use muster_core::model::gang::{Phase, Pod, RankClaim};
 use muster_core::model::names::InstanceId;
 use muster_core::model::node::Node;
 use muster_core::topology::{Level, NETWORK_LAYER_KEYS};
@@ -525,4 +525,41 @@ fn a_loss_that_was_reported_waits_until_a_decision_looks_at_it() {
     let written = scene.decide();
     assert_eq!(written.next.map(|next| next.instances[1].state), Some(MemberState::Lost));
     assert_eq!(written.reports, 1);
+}
+
+/// Which devices the first of two nodes, which has none yet, is said to lack.
+fn lacked(pods: Vec<Pod>) -> Option<String> {
+    let status = having(BatchPhase::Joining, MemberState::Registered, &["i-1", "i-2"]);
+    let scene = Scene::new(status).instances(&ALL).with_nodes().with(|one| {
+        one.says.devices = vec![("nvidia.com/gpu".into(), 8), ("vpc.amazonaws.com/efa".into(), 32)];
+        one.nodes[0].allocatable.set("nvidia.com/gpu", 0);
+        one.nodes.iter_mut().for_each(|node| node.allocatable.set("cpu", 192_000));
+        one.pods = pods;
+    });
+    let next = scene.decide().next.unwrap();
+    if next.phase == BatchPhase::Ready { None } else { next.message }
+}
+
+#[test]
+fn a_node_waits_for_the_devices_that_the_members_of_its_gang_ask_for_and_no_others() {
+    let asking = |name: &str, names: &[&str]| {
+        let mut shape = world::shape(0);
+        shape.requests.set("cpu", 1000);
+        names.iter().for_each(|resource| shape.requests.set(*resource, 1));
+        Pod { shape: Ok(Arc::new(shape)), ..world::member(name, "a", RankClaim::Rank(0)) }
+    };
+    let (gpu, efa) = ("nvidia.com/gpu", "vpc.amazonaws.com/efa");
+    let missing = |counts: &str| Some(format!("0 of 2 nodes ready, missing {counts}"));
+    let both = missing("1 × nvidia.com/gpu, 2 × vpc.amazonaws.com/efa");
+    let one_ready = |what: &str| Some(format!("1 of 2 nodes ready, missing 1 × {what}"));
+    assert_eq!(lacked(vec![asking("a-0", &[gpu, efa])]), both);
+    assert_eq!(lacked(vec![asking("a-0", &[gpu])]), one_ready(gpu), "no EFA plugin runs, and nobody needs it");
+    assert_eq!(lacked(vec![asking("a-0", &[])]), None);
+    assert_eq!(lacked(vec![asking("a-0", &[]), asking("a-1", &[gpu])]), one_ready(gpu), "one of them asks");
+    let ended = Pod { ended: true, ..asking("a-1", &[gpu]) };
+    assert_eq!(lacked(vec![asking("a-0", &[]), ended.clone()]), None, "it does not run again");
+    assert_eq!(lacked(vec![ended]), both, "nobody is left to say what is needed");
+    assert_eq!(lacked(Vec::new()), both, "no member is there yet");
+    let unknown = Pod { shape: Err(Arc::from("unreadable")), ..asking("a-1", &[]) };
+    assert_eq!(lacked(vec![asking("a-0", &[]), unknown]), both, "what one asks for is not known");
 }

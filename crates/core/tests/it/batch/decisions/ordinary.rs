@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use muster_core::ec2::{CapacityType, InstanceState};
 use muster_core::model::batch::{AttemptOutcome, BatchPhase, BatchSpec, BatchStatus, MemberState, Owner};
+use muster_core::model::resources::Resources;
+use muster_core::model::snapshot::{Awaiting, Places};
 use muster_core::offering::{CeilingScope, Exclusion};
 
 use super::compare;
@@ -123,4 +125,30 @@ fn each_of_its_nodes_joins_serves_and_fails_by_itself() {
         ("a Node is gone, and another instance has its name", two().renamed("i-1")),
     ];
     compare("ordinary-serving", &rows);
+}
+
+#[test]
+fn a_node_waits_for_the_devices_that_the_pods_it_was_launched_for_ask_for_and_no_others() {
+    let ready = |requests: &[Option<&str>]| {
+        let shown = [("i-1", InstanceState::Running)];
+        let scene = serving(MemberState::Registered, &["i-1"]).instances(&shown).with(|one| {
+            one.says.devices = vec![("nvidia.com/gpu".into(), 8)];
+            one.nodes[0].allocatable.set("nvidia.com/gpu", 0);
+            let class = |(number, asks): (usize, &Option<&str>)| {
+                let requests = asks.map(|asks| {
+                    let mut requests = Resources::default();
+                    requests.set(asks, 1);
+                    requests
+                });
+                (Arc::from(format!("class-{number}")), Places { left: 1, requests })
+            };
+            let places = requests.iter().enumerate().map(class).collect();
+            one.awaiting = vec![("n-i-1", Awaiting { places, until: None })];
+        });
+        scene.decide().next.unwrap().instances[0].state == MemberState::Ready
+    };
+    assert!(ready(&[Some("cpu")]), "they need no device");
+    assert!(!ready(&[Some("cpu"), Some("nvidia.com/gpu")]), "one needs it");
+    assert!(!ready(&[Some("cpu"), None]), "what one needs is not known yet");
+    assert!(!ready(&[]), "whom the node awaits is not known");
 }

@@ -15,8 +15,9 @@ use muster_core::model::batch::{
     LossCause, MemberState, Owner, OwnerRef,
 };
 use muster_core::model::gang::{Gang, Phase, Pod};
-use muster_core::model::names::InstanceId;
+use muster_core::model::names::{InstanceId, NodeName};
 use muster_core::model::node::{Node, Taint, TaintEffect};
+use muster_core::model::snapshot::Awaiting;
 use muster_core::offering::{Candidate, Excluded, Exclusion, Ranked, Ranking};
 
 use super::super::ec2::CLUSTER_UID;
@@ -41,6 +42,8 @@ pub(super) struct Scene {
     pub(super) gangs: Vec<Gang>,
     pub(super) booked: Option<&'static str>,
     pub(super) says: Says,
+    /// Whom nodes launched for pods of no gang await.
+    pub(super) awaiting: Vec<(&'static str, Awaiting)>,
     pub(super) dry_run: bool,
     /// The cluster is not seen any more.
     pub(super) stale: bool,
@@ -58,6 +61,7 @@ impl Scene {
             gangs: vec![world::gang("a", Phase::Provisioning, Vec::new())],
             booked: None,
             says: Says::default(),
+            awaiting: Vec::new(),
             dry_run: false,
             stale: false,
         }
@@ -157,7 +161,9 @@ impl Scene {
             self.others.iter().map(|one| (one.name.clone(), Arc::new(one.clone()))).collect();
         batches.insert(self.batch.name.clone(), Arc::new(self.batch.clone()));
         let recognised = made::recognised(&self.gangs, self.booked);
-        let snapshot = world::snapshot(&self.nodes, &self.pods, &self.gangs, &recognised);
+        let mut snapshot = world::snapshot(&self.nodes, &self.pods, &self.gangs, &recognised);
+        let awaiting = self.awaiting.iter().map(|(node, one)| (NodeName::from(*node), Arc::new(one.clone())));
+        snapshot.awaiting = awaiting.collect();
         let mut settings = settings();
         settings.dry_run = self.dry_run;
         let busy: BTreeSet<String> = self.others.iter().map(|one| one.name.clone()).collect();
