@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use supply::Supply;
 
 /// Dumps that are drawn.
-const SEEDS: u64 = 400;
-/// Dumps with a fault that is known and not mended yet: a joining node that is passed over once others stand (P10), `minValues`
-/// left short (P4), a joining node before one that runs (P5), a pool of a lower weight (P5).
-const OPEN: [u64; 5] = [122, 187, 189, 207, 372];
+const SEEDS: u64 = 800;
+/// Dumps with a fault that is known and not mended yet: a pod without a place that has one in the next plan (P10), a preference
+/// that another plan keeps (P8).
+const OPEN: [u64; 2] = [662, 776];
 
 fn document(objects: &[Value], catalogue: &Value) -> Value {
     let text = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
