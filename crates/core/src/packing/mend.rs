@@ -90,8 +90,8 @@ struct Search<'c, 'p> {
     judge: Option<Judge<'c, 'p>>,
     /// Weights of pools, the highest first, with their offers.
     tiers: Vec<(u32, Bits)>,
-    /// `[pod]`: the weight of the pools its node is of.
-    tier_of: Vec<Option<u32>>,
+    /// `[pod]`: the weight of the pool its node is of, and how many preferences it dropped for that.
+    tier_of: Vec<Option<(u32, usize)>>,
     sequence: Sequence,
     spread_by_host: bool,
     /// Each pod keeps the level it has: who drops what is not judged where there are too many pods to judge their hosts.
@@ -120,8 +120,10 @@ pub(super) fn better<'c, 'p>(compiled: &'c Compiled<'p>, draft: Draft<'c, 'p>) -
     weights.sort_unstable();
     weights.dedup();
     let tiers = weights.iter().rev().map(|weight| (*weight, construct::tier(&draft.state, *weight))).collect();
-    let weight_of = |at: usize| problem.pools[compiled.offer(draft.state.slots[at].offer).pool].weight;
-    let tier_of = draft.slots.iter().map(|slot| slot.filter(|at| *at >= first).map(weight_of)).collect();
+    let weight_of = |at: usize| draft.state.weight(draft.state.slots[at].offer);
+    let on_new =
+        draft.slots.iter().zip(&draft.levels).map(|(slot, level)| Some((slot.filter(|at| *at >= first)?, *level)));
+    let tier_of = on_new.map(|one| one.map(|(at, level)| (weight_of(at), level))).collect();
     let judge = (spread_by_host || first > 0).then(|| Judge::new(compiled));
     let mut search =
         Search { compiled, judge, tiers, tier_of, sequence: Sequence(pods as u64), spread_by_host, levels_stay };
@@ -383,7 +385,8 @@ impl<'c, 'p> Search<'c, 'p> {
         let own = self.tier_of[pod];
         for index in 0..self.tiers.len() {
             let (weight, tier) = &self.tiers[index];
-            if own.is_some_and(|own| own > *weight) {
+            // With more preferences kept any pool may be the one that has a node for it.
+            if own.is_some_and(|(own, dropped)| own > *weight && level >= dropped) {
                 continue;
             }
             let tier = tier.clone();
