@@ -11,8 +11,13 @@ const PLANNED: usize = 1_000;
 const TRIED: (usize, usize) = (200, 50);
 
 /// A plan that places pods which the given one does not, by dropping every preference of those that go to new nodes. `once` plans a
-/// problem.
-pub(super) fn without_preferences(problem: &Problem, plan: Plan, once: impl Fn(&Problem) -> Plan) -> Plan {
+/// problem, `from` goes on from a plan.
+pub(super) fn without_preferences(
+    problem: &Problem,
+    plan: Plan,
+    once: impl Fn(&Problem) -> Plan,
+    from: impl Fn(&Problem, &Plan) -> Option<Plan>,
+) -> Plan {
     let has_preferences = problem.kinds.iter().any(|kind| kind.len() > 1);
     let short = plan.places.contains(&Place::None);
     if !short || !has_preferences || problem.pods.len() > PLANNED {
@@ -31,7 +36,13 @@ pub(super) fn without_preferences(problem: &Problem, plan: Plan, once: impl Fn(&
         Place::None => 0,
     };
     let relaxed = problem.pods.iter().zip(&other.places).map(dropped).collect();
-    Plan { relaxed, ..other }
+    let bare = Plan { relaxed, ..other };
+    // Preferences come before dollars: with some of them pods go to other nodes than without any.
+    let rank = |plan: &Plan| (missing(plan), plan.relaxed.iter().sum::<usize>(), plan.cost);
+    match from(problem, &bare) {
+        Some(better) if rank(&better) < rank(&bare) && check::check(problem, &better).is_empty() => better,
+        Some(_) | None => bare,
+    }
 }
 
 /// The same plan, with every preference kept that holds where the pod stands.
@@ -80,12 +91,8 @@ fn stands(problem: &Problem, plan: &Plan, pod: usize, level: usize) -> Option<Pl
             keys.map(|key| problem.offers[offer].node.labels.get(&key).cloned()).collect::<Vec<_>>()
         };
         for node in &mut kept.nodes {
-            let (own, before) = (labels(node.offer), node.alternatives.len());
+            let own = labels(node.offer);
             node.alternatives.retain(|other| labels(*other) == own);
-            let asks = !problem.pools[problem.offers[node.offer].pool].min_values.is_empty();
-            if asks && node.alternatives.len() < before {
-                return None;
-            }
         }
     }
     check::check(problem, &kept).is_empty().then_some(kept)

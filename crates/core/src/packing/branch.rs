@@ -1,6 +1,10 @@
 //! A dozen pods: every way to place them, pod by pod, cut off where the plan that is known is better. Constraints between
 //! nodes, nodes that exist, limits and reservations are all looked at, so that what it ends with is the best there is.
 
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
 use super::bits::Bits;
 use super::compile::Compiled;
 use super::draft::Draft;
@@ -55,7 +59,8 @@ struct Search<'s, 'c, 'p> {
     existing: Vec<Filled>,
     groups: Vec<Group>,
     slots: Vec<usize>,
-    chosen: Vec<(usize, Bits)>,
+    /// Offer and alternatives of each group, with what it counts against limits beyond that offer.
+    chosen: Vec<(usize, Bits, Vec<i64>)>,
     best: Best,
     work: u64,
     most: u64,
@@ -115,7 +120,7 @@ pub(super) fn better<'c, 'p>(
 fn known(judge: &Judge<'_, '_>, draft: &Draft<'_, '_>) -> Best {
     let state = &draft.state;
     let first = state.compiled.problem.nodes.len();
-    let new: Vec<&Node> = state.slots.iter().skip(first).map(|slot| &*state.compiled.offer(slot.offer).node).collect();
+    let (number, new) = state.hosts();
     let placed: Vec<(usize, usize, usize)> = draft
         .slots
         .iter()
@@ -124,14 +129,12 @@ fn known(judge: &Judge<'_, '_>, draft: &Draft<'_, '_>) -> Best {
             let kind = &state.compiled.problem.kinds[*kind];
             let (class, last) = (*kind.first()?, *kind.last()?);
             let ready = |at: usize| state.compiled.problem.nodes.get(at).is_some_and(|node| !node.joining);
-            slot.map(|at| (if ready(at) { last } else { class }, last, at))
+            slot.map(|at| (if ready(at) { last } else { class }, last, number[at]))
         })
         .collect();
-    // A node that was given up still has its number, and must not count as a host.
-    let given_up = state.slots.iter().skip(first).any(|slot| slot.counts.is_empty());
     let existing: Vec<Filled> =
         state.slots.iter().take(first).map(|slot| (slot.load.clone(), slot.counts.clone())).collect();
-    if given_up || !is_valid(judge, state.compiled, &new, &placed, &existing) {
+    if !is_valid(judge, state.compiled, &new, &placed, &existing) {
         return Best { missing: vec![true; draft.slots.len()], cost: u64::MAX, nodes: usize::MAX, found: None };
     }
     Best {
@@ -142,8 +145,9 @@ fn known(judge: &Judge<'_, '_>, draft: &Draft<'_, '_>) -> Best {
     }
 }
 
-/// Whether the filters accept every pod on its node, and no pod on a new node would be taken by one that exists. Pods are
-/// given by the class they stand as, the class of what they require, and their node.
+/// Whether the filters accept every pod on its node, in the order of the pods and if those on nodes that are joining come last,
+/// and no pod would be taken by a node that comes before its own. Pods are given by the class they stand as, the class of what
+/// they require, and their node.
 pub(super) fn is_valid(
     judge: &Judge<'_, '_>,
     compiled: &Compiled<'_>,
@@ -151,18 +155,46 @@ pub(super) fn is_valid(
     pods: &[(usize, usize, usize)],
     existing: &[Filled],
 ) -> bool {
-    let placed: Vec<Placed> = pods.iter().map(|(class, _, at)| (*class, *at)).collect();
-    if judge.is_needed() && !judge.holds(new, &placed) {
-        return false;
-    }
-    pods.iter().enumerate().filter(|(_, (_, _, at))| *at >= existing.len()).all(|(pod, (class, required, _))| {
-        let others: Vec<Placed> =
-            placed.iter().enumerate().filter(|(other, _)| *other != pod).map(|(_, one)| *one).collect();
-        !existing.iter().enumerate().any(|(node, (load, counts))| {
-            let asks = if compiled.problem.nodes[node].joining { *class } else { *required };
-            fits_existing(compiled, asks, node, load, counts) && judge.allows(asks, node, new, &others)
-        })
-    })
+    let mut placed: Vec<Placed> = pods.iter().map(|(class, _, at)| (*class, *at)).collect();
+    let comes_last = |(_, at): &Placed| is_joining(compiled, *at);
+    let holds = |placed: &mut Vec<Placed>| {
+        judge.holds(new, placed)
+            && (placed.is_sorted_by_key(comes_last) || {
+                placed.sort_by_key(comes_last);
+                judge.holds(new, placed)
+            })
+    };
+    (!judge.is_needed() || holds(&mut placed)) && nobody_goes_earlier(judge, compiled, new, pods, existing)
+}
+
+fn is_joining(compiled: &Compiled<'_>, at: usize) -> bool {
+    compiled.problem.nodes.get(at).is_some_and(|node| node.joining)
+}
+
+/// Whether no pod on a new node would be taken by one that exists, and none on a node that is joining by one that is Ready.
+pub(super) fn nobody_goes_earlier(
+    judge: &Judge<'_, '_>,
+    compiled: &Compiled<'_>,
+    new: &[&Node],
+    pods: &[(usize, usize, usize)],
+    existing: &[Filled],
+) -> bool {
+    let waits = |at: usize| at >= existing.len() || is_joining(compiled, at);
+    // Pods of a class on one node are asked once.
+    let mut asked: FxHashSet<(usize, usize, usize)> = FxHashSet::default();
+    !pods.iter().enumerate().filter(|(_, one)| waits(one.2) && asked.insert(**one)).any(
+        |(pod, (class, required, at))| {
+            existing.iter().enumerate().any(|(node, (load, counts))| {
+                let joining = is_joining(compiled, node);
+                let asks = if joining { *class } else { *required };
+                (!joining || *at >= existing.len()) && fits_existing(compiled, asks, node, load, counts) && {
+                    let others = pods.iter().enumerate().filter(|(other, _)| *other != pod);
+                    let others: Vec<Placed> = others.map(|(_, (class, _, at))| (*class, *at)).collect();
+                    judge.allows(asks, node, new, &others)
+                }
+            })
+        },
+    )
 }
 
 fn rebuilt<'c, 'p>(
@@ -288,9 +320,9 @@ impl Search<'_, '_, '_> {
             self.judge_all(cost, missing);
             return;
         }
-        for (offer, mask) in self.candidates(at) {
+        for (offer, mask, more) in self.candidates(at) {
             let price = self.compiled.offer(offer).price;
-            self.chosen.push((offer, mask));
+            self.chosen.push((offer, mask, more));
             if self.within_limits() {
                 self.choose(at + 1, cost.saturating_add(price), missing);
             }
@@ -299,18 +331,19 @@ impl Search<'_, '_, '_> {
     }
 
     /// Offers of a group that differ in anything but their price: the cheapest of each kind, with those of its kind.
-    fn candidates(&self, group: usize) -> Vec<(usize, Bits)> {
+    fn candidates(&self, group: usize) -> Vec<(usize, Bits, Vec<i64>)> {
         let mut kinds: Vec<(Kind, usize, Bits)> = Vec::new();
         let mask = &self.groups[group].mask;
         for at in mask.iter() {
             let offer = self.compiled.offer(at);
             let tied = self.judge.is_needed();
-            let limits = &self.compiled.problem.pools[offer.pool].left;
+            let pool = &self.compiled.problem.pools[offer.pool];
             let kind = Kind {
                 pool: (offer.pool, offer.variant),
                 cell: tied.then(|| self.empty.topology.cell_of.get(at).copied().unwrap_or(0)),
                 counting: if tied { self.judge.counting(&offer.node) } else { Vec::new() },
-                amounts: limits.keys().map(|name| amount(offer, name.as_str())).collect(),
+                amounts: pool.left.keys().map(|name| amount(offer, name.as_str())).collect(),
+                values: pool.min_values.iter().map(|(key, _)| offer.node.labels.get(key).cloned()).collect(),
                 reservation: offer.reservation.as_deref().map(str::to_owned),
             };
             match kinds.iter_mut().find(|(known, ..)| *known == kind) {
@@ -332,24 +365,34 @@ impl Search<'_, '_, '_> {
             }
             of
         };
-        kinds.iter().map(|(kind, at, _)| (*at, whole(kind))).filter(|(at, mask)| self.empty.varied(*at, mask)).collect()
+        let candidate = |(kind, at, _): &(Kind, usize, Bits)| {
+            let mask = whole(kind);
+            let more = self.empty.needs(*at, &mask)?.more;
+            Some((*at, mask, more))
+        };
+        kinds.iter().filter_map(candidate).collect()
     }
 
     fn within_limits(&self) -> bool {
-        let offers: Vec<&Offer> = self.chosen.iter().map(|(at, _)| self.compiled.offer(*at)).collect();
-        let Some(last) = offers.last() else { return true };
-        let own = || offers.iter().filter(|offer| offer.pool == last.pool);
-        let limited = self.compiled.problem.pools[last.pool].left.iter().all(|(name, left)| {
-            let sum = own().map(|offer| amount(offer, name.as_str())).fold(0, i64::saturating_add);
-            sum <= *left || amount(last, name.as_str()) <= 0
+        let offers: Vec<(&Offer, &Vec<i64>)> =
+            self.chosen.iter().map(|(at, _, more)| (self.compiled.offer(*at), more)).collect();
+        let Some((last, of_last)) = offers.last().copied() else { return true };
+        let own = || offers.iter().filter(|(offer, _)| offer.pool == last.pool);
+        let limited = self.compiled.problem.pools[last.pool].left.iter().enumerate().all(|(index, (name, left))| {
+            let counts = |offer: &Offer, more: &[i64]| {
+                amount(offer, name.as_str()).saturating_add(more.get(index).copied().unwrap_or(0))
+            };
+            let sum = own().map(|(offer, more)| counts(offer, more)).fold(0, i64::saturating_add);
+            sum <= *left || counts(last, of_last) <= 0
         });
-        let hosts = offers.iter().filter(|offer| offer.reservation.is_some() && offer.reservation == last.reservation);
+        let own = |offer: &Offer| offer.reservation.is_some() && offer.reservation == last.reservation;
+        let hosts = offers.iter().filter(|(offer, _)| own(offer));
         limited && last.free.is_none_or(|free| hosts.count() <= free as usize)
     }
 
     fn judge_all(&mut self, cost: u64, missing: &[bool]) {
         let first = self.existing.len();
-        let new: Vec<&Node> = self.chosen.iter().map(|(at, _)| &*self.compiled.offer(*at).node).collect();
+        let new: Vec<&Node> = self.chosen.iter().map(|(at, ..)| &*self.compiled.offer(*at).node).collect();
         let pods: Vec<(usize, usize, usize)> = self
             .slots
             .iter()
@@ -366,7 +409,7 @@ impl Search<'_, '_, '_> {
         let nodes = self.chosen.iter().zip(&self.groups);
         let found = Found {
             slots: self.slots.clone(),
-            nodes: nodes.map(|((at, mask), group)| (*at, mask.clone(), group.counts.clone())).collect(),
+            nodes: nodes.map(|((at, mask, _), group)| (*at, mask.clone(), group.counts.clone())).collect(),
         };
         self.best = Best { missing: missing.to_vec(), cost, nodes: self.groups.len(), found: Some(found) };
     }
@@ -379,6 +422,8 @@ struct Kind {
     cell: Option<usize>,
     counting: Vec<bool>,
     amounts: Vec<i64>,
+    /// Of the keys of `minValues`.
+    values: Vec<Option<Arc<str>>>,
     reservation: Option<String>,
 }
 

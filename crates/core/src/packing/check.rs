@@ -19,6 +19,7 @@ pub fn check(problem: &Problem, plan: &Plan) -> Vec<String> {
     nodes(problem, plan, &mut faults);
     kept_off(problem, plan, &mut faults);
     money(problem, plan, &mut faults);
+    variety(problem, plan, &mut faults);
     limits(problem, plan, &mut faults);
     topology(problem, plan, &mut faults);
     faults
@@ -152,6 +153,20 @@ fn money(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
     }
     if bound.value > u64::try_from(worth / u128::from(PRICE_SCALE)).unwrap_or(u64::MAX) {
         faults.push(format!("the bound {} is more than its prices come to", bound.value));
+    }
+}
+
+/// Every node leaves as many distinct values of a label as its pool asks for.
+fn variety(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
+    for (index, node) in plan.nodes.iter().enumerate() {
+        let pool = &problem.pools[problem.offers[node.offer].pool];
+        for (key, least) in &pool.min_values {
+            let all = std::iter::once(&node.offer).chain(&node.alternatives);
+            let values: BTreeSet<_> = all.filter_map(|offer| problem.offers[*offer].node.labels.get(key)).collect();
+            if values.len() < *least as usize {
+                faults.push(format!("new node {index} leaves {} values of {key}, and not {least}", values.len()));
+            }
+        }
     }
 }
 

@@ -77,7 +77,7 @@ fn whole(state: &mut State<'_, '_>, wanted: &[(usize, u32)]) -> bool {
     let Some(packing) = exact::pack(state, wanted, most) else { return false };
     let mut tried = state.clone();
     for (offer, counts) in &packing {
-        if !tried.may(*offer, None) {
+        if !tried.admits(*offer, &tried.becoming(counts), None) {
             return false;
         }
         tried.open(*offer, counts, 1);
@@ -102,8 +102,10 @@ fn one_by_one(state: &mut State<'_, '_>, pods: &[usize]) {
 pub(super) fn join(state: &mut State<'_, '_>, class: usize, first: usize) -> Option<usize> {
     let opened = state.opened(class);
     let mut best = None;
+    let weight = state.tier.iter().next().map_or(0, |offer| state.weight(offer));
     for at in first..state.slots.len() {
-        if state.slots[at].counts.is_empty() {
+        // A pool of a lower weight is for those that this one does not hold.
+        if state.slots[at].counts.is_empty() || state.weight(state.slots[at].offer) < weight {
             continue;
         }
         let Some(fitted) = state.fits(at, class) else { continue };
@@ -233,7 +235,8 @@ fn packed(state: &mut State<'_, '_>, plain: &mut [(usize, u32)], prices: &Prices
                     let has = plain[start..].iter().find(|(other, _)| other == class).map_or(0, |(_, count)| *count);
                     has / count
                 });
-                let times = state.capacity(offer, None, times.min().unwrap_or(0).max(1));
+                let more = state.needs(offer, &state.becoming(&counts)).unwrap_or_default().more;
+                let times = state.capacity(offer, &more, None, times.min().unwrap_or(0).max(1));
                 state.open(offer, &counts, times);
                 for (class, count) in &counts {
                     if let Some((_, left)) = plain[start..].iter_mut().find(|(other, _)| other == class) {
@@ -291,7 +294,7 @@ fn filled(
         let alike = proportional(state, at, plain, prices);
         let (counts, value) =
             if alike.1.saturating_mul(100) >= best_filling.1.saturating_mul(ALIKE) { alike } else { best_filling };
-        if counts.is_empty() || !state.varied(at, &state.becoming(&counts)) {
+        if counts.is_empty() || !state.admits(at, &state.becoming(&counts), None) {
             continue;
         }
         let value = value.max(1);
@@ -304,8 +307,7 @@ fn filled(
     }
     best.map(|(_, _, at, counts)| {
         // What the pods came to may fit a cheaper offer than the one that was filled.
-        let mask = state.becoming(&counts);
-        let cheapest = mask.iter().find(|other| state.may(*other, None) && state.varied(*other, &mask));
+        let cheapest = state.cheapest(&state.becoming(&counts), None);
         (cheapest.unwrap_or(at), counts)
     })
 }
@@ -498,7 +500,7 @@ fn improve(state: &mut State<'_, '_>, prices: &Prices, first: usize) {
             Some(packing) => {
                 // What limits forbid stays without a place, and then the state before is kept.
                 for (offer, counts) in &packing {
-                    if tried.may(*offer, None) {
+                    if tried.admits(*offer, &tried.becoming(counts), None) {
                         tried.open(*offer, counts, 1);
                     }
                 }

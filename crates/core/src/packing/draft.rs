@@ -1,7 +1,9 @@
 //! A plan as it is made: nodes that exist first, then new ones pool by pool, preference by preference.
 
+use super::bits::Bits;
 use super::compile::Compiled;
 use super::construct::{self, Order};
+use super::problem::{Place, Plan};
 use super::state::State;
 use super::topology::Topology;
 
@@ -46,8 +48,55 @@ impl<'c, 'p> Draft<'c, 'p> {
             // Who stands now may be what somebody refused before waits for.
             draft.settle(level);
         }
+        draft.lift(&weights);
         draft.reorder(&weights);
         draft
+    }
+
+    /// Pods on nodes of a pool that a pool of a higher weight has a node for after all, now that others stand: constraints
+    /// between pods may have healed, and limits may be left.
+    fn lift(&mut self, weights: &[u32]) {
+        let first = self.state.compiled.problem.nodes.len();
+        if weights.len() < 2 {
+            return;
+        }
+        for pod in 0..self.slots.len() {
+            let Some((class, at)) = self.class_of(pod).filter(|(_, at)| *at >= first) else { continue };
+            let own = self.state.weight(self.state.slots[at].offer);
+            for weight in weights.iter().rev().take_while(|weight| **weight > own) {
+                let tier = construct::tier(&self.state, *weight);
+                if !self.state.could_open(at, class, &tier) {
+                    continue;
+                }
+                self.state.remove(at, class);
+                self.state.tier = tier;
+                self.slots[pod] = construct::join(&mut self.state, class, first);
+                self.proven = false;
+                if !self.state.slots[at].counts.is_empty() {
+                    self.state.tier = construct::tier(&self.state, own);
+                    self.state.refit(at);
+                }
+                break;
+            }
+        }
+    }
+
+    /// Pods that would be refused where they stand: if they came in their order, those refused again and again, or if those on
+    /// nodes that are joining came last, as they will.
+    pub(super) fn refused(&self) -> Vec<usize> {
+        let mut placed: Vec<usize> = (0..self.slots.len()).filter(|pod| self.slots[*pod].is_some()).collect();
+        let refused = |placed: &[usize]| -> Vec<usize> {
+            let pods: Vec<(usize, usize)> = placed.iter().filter_map(|pod| self.class_of(*pod)).collect();
+            self.state.refused_in_order(&pods).into_iter().map(|index| placed[index]).collect()
+        };
+        let found = refused(&placed);
+        let nodes = &self.state.compiled.problem.nodes;
+        let joining = |pod: &usize| self.slots[*pod].and_then(|at| nodes.get(at)).is_some_and(|node| node.joining);
+        if !found.is_empty() || placed.is_sorted_by_key(joining) {
+            return found;
+        }
+        placed.sort_by_key(joining);
+        refused(&placed)
     }
 
     /// The class a pod stands as.
@@ -66,20 +115,18 @@ impl<'c, 'p> Draft<'c, 'p> {
     fn reorder(&mut self, weights: &[u32]) {
         let first = self.state.compiled.problem.nodes.len();
         for round in 0_u32.. {
-            let placed: Vec<usize> = (0..self.slots.len()).filter(|pod| self.slots[*pod].is_some()).collect();
-            let pods: Vec<(usize, usize)> = placed.iter().filter_map(|pod| self.class_of(*pod)).collect();
-            let refused = self.state.refused_in_order(&pods);
+            let refused = self.refused();
             if refused.is_empty() {
                 return;
             }
             self.proven = false;
-            for index in &refused {
-                let (class, at) = pods[*index];
-                self.state.remove(at, class);
-                self.slots[placed[*index]] = None;
+            for pod in &refused {
+                if let Some((class, at)) = self.class_of(*pod) {
+                    self.state.remove(at, class);
+                    self.slots[*pod] = None;
+                }
             }
-            for index in refused.iter().filter(|_| round < REORDERED) {
-                let pod = placed[*index];
+            for pod in refused.into_iter().filter(|_| round < REORDERED) {
                 let problem = self.state.compiled.problem;
                 let kind = &problem.kinds[problem.pods[pod]];
                 for level in self.levels[pod]..kind.len() {
@@ -94,6 +141,51 @@ impl<'c, 'p> Draft<'c, 'p> {
                         break;
                     }
                 }
+            }
+        }
+    }
+
+    /// A plan as a draft; `None` if it is none of this problem.
+    pub(super) fn of(compiled: &'c Compiled<'p>, topology: &'c Topology<'p>, plan: &Plan) -> Option<Self> {
+        let problem = compiled.problem;
+        let mut state = State::new(compiled, topology);
+        let mut at_of: Vec<Option<usize>> = vec![None; plan.nodes.len()];
+        let number = |offer: usize| compiled.offer_of.iter().position(|known| *known == offer);
+        let mut slots = Vec::with_capacity(plan.places.len());
+        for (pod, place) in plan.places.iter().enumerate() {
+            let kind = &problem.kinds[*problem.pods.get(pod)?];
+            let level = *plan.relaxed.get(pod)?;
+            slots.push(match place {
+                Place::None => None,
+                Place::Existing(node) => {
+                    state.stand(*node, problem.class_on(kind, *node, level));
+                    Some(*node)
+                }
+                Place::New(index) => {
+                    let node = plan.nodes.get(*index)?;
+                    let mut mask = Bits::none(compiled.offer_of.len());
+                    for offer in std::iter::once(&node.offer).chain(&node.alternatives) {
+                        mask.insert(number(*offer)?);
+                    }
+                    let slot = *at_of[*index].get_or_insert(state.slots.len());
+                    Some(state.come(slot, *kind.get(level)?, number(node.offer)?, mask))
+                }
+            });
+        }
+        Some(Self { state, slots, levels: plan.relaxed.clone(), proven: false, complete: false })
+    }
+
+    /// Pods of a kind are interchangeable: the earliest get the nodes that exist, in their order, and the last none.
+    pub(super) fn exchange(&mut self) {
+        let problem = self.state.compiled.problem;
+        let mut of: Vec<Vec<usize>> = vec![Vec::new(); problem.kinds.len()];
+        problem.pods.iter().enumerate().for_each(|(pod, kind)| of[*kind].push(pod));
+        for pods in of {
+            let mut places: Vec<(Option<usize>, usize)> =
+                pods.iter().map(|pod| (self.slots[*pod], self.levels[*pod])).collect();
+            places.sort_by_key(|(slot, _)| slot.map_or(usize::MAX, |at| at.min(problem.nodes.len())));
+            for (pod, (slot, level)) in pods.into_iter().zip(places) {
+                (self.slots[pod], self.levels[pod]) = (slot, level);
             }
         }
     }

@@ -202,7 +202,7 @@ impl Search<'_, '_, '_> {
         if self.varied {
             // Fewer pods may leave more alternatives, so that every set counts that leaves enough.
             let mask: Bits = self.state.becoming(&open);
-            return self.state.varied(self.bins[bin].offer, &mask);
+            return self.state.needs(self.bins[bin].offer, &mask).is_some();
         }
         pods.iter().enumerate().all(|(at, (class, count))| {
             let more = self.bins[bin].takes[at]

@@ -1,18 +1,14 @@
 //! From a draft to the plan: numbers, alternatives and the bound.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use super::bits::Bits;
 use super::bound;
 use super::compile::Compiled;
 use super::construct::counted;
 use super::draft::Draft;
 use super::judge;
-use super::problem::{Basis, Bound, GroupPrices, NewNode, Offer, PRICE_SCALE, Place, Plan, Pool};
+use super::problem::{Basis, Bound, GroupPrices, NewNode, PRICE_SCALE, Place, Plan};
 use super::state::State;
 use super::state::amount;
-use crate::ec2::CapacityType;
 
 /// Most alternatives of a node: with its own offer as many as one launch takes.
 const ALTERNATIVES: usize = 59;
@@ -104,40 +100,26 @@ fn tiers(compiled: &Compiled<'_>, state: &State<'_, '_>, order: &[usize]) -> Bit
     Bits::of(compiled.offer_of.len(), |at| used.len() != 1 || used.contains(&weight(at)))
 }
 
-/// Offers that would do in the place of a node's own, whatever becomes of the other nodes: of its pool, within what limits
-/// have left if the node counts as the largest of them, and spot only where it is no dearer than on demand.
+/// Offers that would do in the place of a node's own, within what limits have left if the node counts as the largest of them.
 fn alternatives(state: &mut State<'_, '_>, at: usize) -> Vec<usize> {
     let compiled = state.compiled;
     let (chosen, mask) = (state.slots[at].offer, state.slots[at].mask.clone());
     let own = compiled.offer(chosen);
     let pool = &compiled.problem.pools[own.pool];
-    let on_demand = mask
-        .iter()
-        .map(|other| compiled.offer(other))
-        .filter(|other| other.pool == own.pool && other.capacity_type == CapacityType::OnDemand)
-        .map(|other| other.price)
-        .min();
-    let mut largest: Vec<i64> = pool.left.keys().map(|name| amount(own, name.as_str())).collect();
-    let mut found = Vec::new();
-    // Those first that bring the values which the pool asks for: of many alike there are soon as many as a launch takes.
-    let mut lacking = Lacking::of(pool, own);
-    let others: Vec<usize> = mask.iter().filter(|other| *other != chosen).collect();
-    let brings = others.iter().copied().filter(|other| lacking.takes(compiled.offer(*other))).collect::<Vec<usize>>();
-    let rest = others.iter().copied().filter(|other| !brings.contains(other));
-    for other in brings.iter().copied().chain(rest) {
-        let offer = compiled.offer(other);
-        let dear = offer.capacity_type == CapacityType::Spot && on_demand.is_some_and(|price| offer.price > price);
-        if !state.topology.is_same_domain(chosen, other)
-            || offer.pool != own.pool
-            || offer.variant != own.variant
-            || offer.reservation.is_some()
-            || dear
-        {
-            continue;
-        }
+    // Those first that bring the values which the pool asks for: they are counted already, and of many alike there are soon
+    // as many as a launch takes.
+    let needed = state.needs(chosen, &mask).unwrap_or_default();
+    let mut found = needed.others;
+    found.truncate(ALTERNATIVES);
+    let more = |at: usize| needed.more.get(at).copied().unwrap_or(0);
+    let mut largest: Vec<i64> =
+        pool.left.keys().enumerate().map(|(at, name)| amount(own, name.as_str()) + more(at)).collect();
+    let rest: Vec<usize> = state.alternatives(chosen, &mask).filter(|other| !found.contains(other)).collect();
+    for other in rest {
         if found.len() == ALTERNATIVES {
             break;
         }
+        let offer = compiled.offer(other);
         let more: Vec<i64> =
             pool.left.keys().zip(&largest).map(|(name, now)| (amount(offer, name.as_str()) - now).max(0)).collect();
         if state.extend(own.pool, &more) {
@@ -147,32 +129,4 @@ fn alternatives(state: &mut State<'_, '_>, at: usize) -> Vec<usize> {
     }
     found.sort_unstable();
     found
-}
-
-/// Values of the keys of `minValues` that a node and its alternatives do not have yet.
-struct Lacking<'p> {
-    keys: Vec<(&'p str, usize, BTreeSet<&'p str>)>,
-}
-
-impl<'p> Lacking<'p> {
-    fn of(pool: &'p Pool, own: &'p Offer) -> Self {
-        let value = |key: &str| own.node.labels.get(key).map(|value| &**value);
-        let key = |(key, wanted): &'p (Arc<str>, u32)| {
-            let wanted = usize::try_from(*wanted).unwrap_or(usize::MAX);
-            (&**key, wanted, value(key).into_iter().collect())
-        };
-        Self { keys: pool.min_values.iter().map(key).collect() }
-    }
-
-    /// Whether an offer brings a value that is still asked for; it counts from then on.
-    fn takes(&mut self, offer: &'p Offer) -> bool {
-        let mut brings = false;
-        for (key, wanted, values) in &mut self.keys {
-            let value = offer.node.labels.get(*key).map(|value| &**value);
-            if let Some(value) = value.filter(|_| values.len() < *wanted) {
-                brings |= values.insert(value);
-            }
-        }
-        brings
-    }
 }

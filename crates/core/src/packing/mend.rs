@@ -10,14 +10,13 @@ use std::ops::RangeInclusive;
 use rustc_hash::FxHashMap;
 
 use super::bits::Bits;
-use super::branch::is_valid;
+use super::branch::{is_valid, nobody_goes_earlier};
 use super::compile::{Compiled, HOSTNAME};
 use super::construct;
 use super::draft::Draft;
-use super::judge::{Judge, fits_existing};
+use super::judge::Judge;
 use super::problem::{Class, Rule};
 use super::state::{Fitted, State};
-use crate::model::node::Node;
 
 /// Most pods of a plan that is searched: each round looks at all of them.
 const PODS: usize = 2_000;
@@ -91,8 +90,8 @@ struct Search<'c, 'p> {
     judge: Option<Judge<'c, 'p>>,
     /// Weights of pools, the highest first, with their offers.
     tiers: Vec<(u32, Bits)>,
-    /// `[pod]`: the weight of the pools its node is of.
-    tier_of: Vec<Option<u32>>,
+    /// `[pod]`: the weight of the pool its node is of, and how many preferences it dropped for that.
+    tier_of: Vec<Option<(u32, usize)>>,
     sequence: Sequence,
     spread_by_host: bool,
     /// Each pod keeps the level it has: who drops what is not judged where there are too many pods to judge their hosts.
@@ -121,8 +120,10 @@ pub(super) fn better<'c, 'p>(compiled: &'c Compiled<'p>, draft: Draft<'c, 'p>) -
     weights.sort_unstable();
     weights.dedup();
     let tiers = weights.iter().rev().map(|weight| (*weight, construct::tier(&draft.state, *weight))).collect();
-    let weight_of = |at: usize| problem.pools[compiled.offer(draft.state.slots[at].offer).pool].weight;
-    let tier_of = draft.slots.iter().map(|slot| slot.filter(|at| *at >= first).map(weight_of)).collect();
+    let weight_of = |at: usize| draft.state.weight(draft.state.slots[at].offer);
+    let on_new =
+        draft.slots.iter().zip(&draft.levels).map(|(slot, level)| Some((slot.filter(|at| *at >= first)?, *level)));
+    let tier_of = on_new.map(|one| one.map(|(at, level)| (weight_of(at), level))).collect();
     let judge = (spread_by_host || first > 0).then(|| Judge::new(compiled));
     let mut search =
         Search { compiled, judge, tiers, tier_of, sequence: Sequence(pods as u64), spread_by_host, levels_stay };
@@ -155,6 +156,11 @@ impl<'c, 'p> Search<'c, 'p> {
         let before = best.state.work.nodes;
         if !broken {
             self.go_first(&mut best);
+            let known = (best.slots.clone(), best.levels.clone());
+            best.exchange();
+            if !self.stands(&best) {
+                (best.slots, best.levels) = known;
+            }
         }
         best.state.work.mended += spent + best.state.work.nodes - before;
         best.state.work.nodes = before;
@@ -379,11 +385,19 @@ impl<'c, 'p> Search<'c, 'p> {
         let own = self.tier_of[pod];
         for index in 0..self.tiers.len() {
             let (weight, tier) = &self.tiers[index];
-            if own.is_some_and(|own| own != *weight) {
+            // With more preferences kept any pool may be the one that has a node for it.
+            if own.is_some_and(|(own, dropped)| own > *weight && level >= dropped) {
                 continue;
             }
-            state.tier.clone_from(tier);
-            if let Some(found) = self.seat(state, class, recipe, first) {
+            let tier = tier.clone();
+            state.tier.clone_from(&tier);
+            let mut found = self.seat(state, class, recipe, first);
+            if found.is_none() && index + 1 < self.tiers.len() {
+                // A lower weight is for those that this one does not hold, and not for those that were drawn elsewhere.
+                state.tier = tier;
+                found = state.opened(class);
+            }
+            if let Some(found) = found {
                 return Some(state.put(class, found));
             }
         }
@@ -469,26 +483,16 @@ impl<'c, 'p> Search<'c, 'p> {
         state.opened(class)
     }
 
-    /// Whether kube-scheduler would let every pod stand where it is, and put nobody from a new node on one that exists.
+    /// Whether kube-scheduler would let every pod stand where it is, and put nobody from a node that comes later on one that
+    /// comes earlier, and whether nobody is on a node of a pool of a lower weight for nothing.
     fn stands(&self, draft: &Draft<'c, 'p>) -> bool {
         let state = &draft.state;
         let first = self.compiled.problem.nodes.len();
-        let placed: Vec<(usize, usize)> = (0..draft.slots.len()).filter_map(|pod| draft.class_of(pod)).collect();
-        if !self.spread_by_host && !state.refused_in_order(&placed).is_empty() {
+        if !self.spread_by_host && !draft.refused().is_empty() || self.could_be_heavier(draft) {
             return false;
         }
         let Some(judge) = &self.judge else { return true };
-        // Nodes that were given up are no hosts: new ones are numbered without them.
-        let mut number = vec![usize::MAX; state.slots.len()];
-        let mut new: Vec<&Node> = Vec::new();
-        for (at, slot) in state.slots.iter().enumerate() {
-            if at < first {
-                number[at] = at;
-            } else if !slot.counts.is_empty() {
-                number[at] = first + new.len();
-                new.push(&self.compiled.offer(slot.offer).node);
-            }
-        }
+        let (number, new) = state.hosts();
         let problem = self.compiled.problem;
         let pods: Vec<(usize, usize, usize)> = (0..draft.slots.len())
             .filter_map(|pod| {
@@ -500,21 +504,28 @@ impl<'c, 'p> Search<'c, 'p> {
         let existing: Vec<_> =
             state.slots.iter().take(first).map(|slot| (slot.load.clone(), slot.counts.clone())).collect();
         if self.spread_by_host {
-            return is_valid(judge, self.compiled, &new, &pods, &existing);
+            is_valid(judge, self.compiled, &new, &pods, &existing)
+        } else {
+            nobody_goes_earlier(judge, self.compiled, &new, &pods, &existing)
         }
-        !pods.iter().enumerate().filter(|(_, (_, _, at))| *at >= first).any(|(pod, (class, required, _))| {
-            existing.iter().enumerate().any(|(node, (load, counts))| {
-                let asks = if problem.nodes[node].joining { *class } else { *required };
-                fits_existing(self.compiled, asks, node, load, counts) && {
-                    let others: Vec<(usize, usize)> = pods
-                        .iter()
-                        .enumerate()
-                        .filter(|(other, _)| *other != pod)
-                        .map(|(_, (class, _, at))| (*class, *at))
-                        .collect();
-                    judge.allows(asks, node, &new, &others)
-                }
-            })
+    }
+
+    /// Whether some pod is on a new node although a pool of a higher weight has one for it.
+    fn could_be_heavier(&self, draft: &Draft<'c, 'p>) -> bool {
+        let first = self.compiled.problem.nodes.len();
+        let Some((highest, _)) = self.tiers.first().filter(|_| self.tiers.len() > 1) else { return false };
+        let weight = |at: usize| draft.state.weight(draft.state.slots[at].offer);
+        let lower = (0..draft.slots.len()).filter_map(|pod| draft.class_of(pod));
+        let mut lower: Vec<(usize, usize)> = lower.filter(|(_, at)| *at >= first && weight(*at) < *highest).collect();
+        if lower.is_empty() {
+            return false;
+        }
+        lower.sort_unstable();
+        lower.dedup();
+        let mut state = draft.state.clone();
+        lower.into_iter().any(|(class, at)| {
+            let above = self.tiers.iter().take_while(|(tier, _)| *tier > weight(at));
+            above.into_iter().any(|(_, tier)| state.could_open(at, class, tier))
         })
     }
 }

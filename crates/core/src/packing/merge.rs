@@ -101,9 +101,9 @@ pub(super) fn merged<'c, 'p>(mut draft: Draft<'c, 'p>) -> Draft<'c, 'p> {
 
 /// The cheapest node for the pods of both, where those of the second may stand; `None` if there is none for so many dollars,
 /// or they may not stand together.
-fn merge(state: &State<'_, '_>, from: usize, to: usize, most: u64) -> Option<Merged> {
+fn merge(state: &State<'_, '_>, from: usize, at: usize, most: u64) -> Option<Merged> {
     let compiled = state.compiled;
-    let (from, to) = (&state.slots[from], &state.slots[to]);
+    let (from, to) = (&state.slots[from], &state.slots[at]);
     let load: Vec<i64> = to.load.iter().zip(&from.load).map(|(one, other)| one.saturating_add(*other)).collect();
     let mut mask = to.mask.clone();
     for (class, _) in &from.counts {
@@ -120,7 +120,7 @@ fn merge(state: &State<'_, '_>, from: usize, to: usize, most: u64) -> Option<Mer
     compiled.holding(&mut mask, &load);
     // Offers come in the order of their prices.
     mask.iter().next().filter(|at| compiled.offer(*at).price <= most)?;
-    let offer = state.cheapest(&mask, Some(to.offer)).filter(|at| compiled.offer(*at).price <= most)?;
+    let offer = state.cheapest(&mask, Some(at)).filter(|at| compiled.offer(*at).price <= most)?;
     let mut counts = to.counts.clone();
     for (class, count) in &from.counts {
         match counts.iter_mut().find(|(known, _)| known == class) {

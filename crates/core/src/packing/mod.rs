@@ -26,6 +26,7 @@ mod simplex;
 mod state;
 mod tally;
 mod topology;
+mod variety;
 
 use compile::Compiled;
 use construct::Order;
@@ -43,7 +44,7 @@ pub use refuse::{Obstacle, obstacles};
 /// Shapes: `places[pod]` and `relaxed[pod]` follow `problem.pods`. The answer is the same for the same problem.
 #[must_use]
 pub fn plan(problem: &Problem) -> Plan {
-    again::kept(problem, again::without_preferences(problem, once(problem), once))
+    again::kept(problem, again::without_preferences(problem, once(problem), once, from))
 }
 
 fn once(problem: &Problem) -> Plan {
@@ -58,4 +59,12 @@ fn once(problem: &Problem) -> Plan {
         cheap
     };
     finish::finish(branch::better(&compiled, &topology, mend::better(&compiled, merge::merged(shift::shifted(draft)))))
+}
+
+/// A plan made better by a search that begins with it.
+fn from(problem: &Problem, plan: &Plan) -> Option<Plan> {
+    let compiled = Compiled::new(problem);
+    let topology = Topology::new(&compiled);
+    let draft = Draft::of(&compiled, &topology, plan)?;
+    Some(finish::finish(mend::better(&compiled, draft)))
 }

@@ -8,6 +8,7 @@ use super::bound::Prices;
 use super::compile::Compiled;
 use super::problem::Work;
 use super::topology::{Counts, Kind, Spot, Topology};
+use crate::model::node::Node;
 
 /// The name of the limit that counts nodes.
 const NODES: &str = "nodes";
@@ -25,6 +26,8 @@ pub(super) struct Slot {
     pub(super) mask: Bits,
     /// The cheapest of them that limits allow.
     pub(super) offer: usize,
+    /// What it counts against the limits of its pool beyond that offer: it has to leave larger alternatives.
+    more: Vec<i64>,
 }
 
 /// How a node would take one more pod.
@@ -75,6 +78,7 @@ impl<'c, 'p> State<'c, 'p> {
             counts: Vec::new(),
             mask: Bits::default(),
             offer: 0,
+            more: Vec::new(),
         };
         Self {
             compiled,
@@ -116,7 +120,7 @@ impl<'c, 'p> State<'c, 'p> {
         let load: Vec<i64> = slot.load.iter().zip(request).map(|(load, need)| load.saturating_add(*need)).collect();
         compiled.holding(&mut mask, &load);
         let before = compiled.offer(slot.offer).price;
-        self.best(at, class, &mask, Some(slot.offer), before)
+        self.best(at, class, &mask, Some(at), before)
     }
 
     /// The same for a new node that holds pods, and only if it does.
@@ -178,14 +182,10 @@ impl<'c, 'p> State<'c, 'p> {
     /// Makes a new node the cheapest that its pods may stand on without moving to another domain; `false` if it cannot be
     /// what it is.
     pub(super) fn refit(&mut self, at: usize) -> bool {
-        let now = self.slots[at].offer;
         let mut mask = self.taking(at);
         self.compiled.holding(&mut mask, &self.slots[at].load);
-        let Some(offer) = self.cheapest(&mask, Some(now)) else { return false };
-        self.charge(now, -1);
-        self.charge(offer, 1);
-        let slot = &mut self.slots[at];
-        (slot.mask, slot.offer) = (mask, offer);
+        let Some(offer) = self.cheapest(&mask, Some(at)) else { return false };
+        self.turn_into(at, offer, mask);
         true
     }
 
@@ -208,10 +208,10 @@ impl<'c, 'p> State<'c, 'p> {
     /// Makes a new node what it was. Counters are not touched: what left it and what came stays in their domains.
     pub(super) fn restore(&mut self, at: usize, slot: Slot) {
         if !self.slots[at].counts.is_empty() {
-            self.charge(self.slots[at].offer, -1);
+            self.charge(at, -1);
         }
-        self.charge(slot.offer, 1);
         self.slots[at] = slot;
+        self.charge(at, 1);
     }
 
     /// Pods that stand where they would be refused if they came in this order, those refused again and again until nobody
@@ -237,6 +237,39 @@ impl<'c, 'p> State<'c, 'p> {
         }
     }
 
+    /// The number of each node among those that count as hosts, which nodes that were given up do not, and the new ones of them.
+    pub(super) fn hosts(&self) -> (Vec<usize>, Vec<&'p Node>) {
+        let first = self.compiled.problem.nodes.len();
+        let mut number: Vec<usize> = (0..first).collect();
+        let mut new: Vec<&Node> = Vec::new();
+        for slot in self.slots.iter().skip(first) {
+            if slot.counts.is_empty() {
+                number.push(usize::MAX);
+            } else {
+                number.push(first + new.len());
+                new.push(&self.compiled.offer(slot.offer).node);
+            }
+        }
+        (number, new)
+    }
+
+    /// The weight of the pool of an offer.
+    pub(super) fn weight(&self, offer: usize) -> u32 {
+        self.compiled.problem.pools[self.compiled.offer(offer).pool].weight
+    }
+
+    /// Whether a new node of `tier` could be launched for a pod of the class that stands on a node already.
+    pub(super) fn could_open(&mut self, at: usize, class: usize, tier: &Bits) -> bool {
+        let slot = &self.slots[at];
+        let spot = Spot { slot: at, kind: slot.existing.map_or(Kind::Offer(slot.offer), Kind::Existing) };
+        let before = std::mem::replace(&mut self.tier, tier.clone());
+        self.topology.count(&mut self.counts, class, spot, false);
+        let opened = self.opened(class).is_some();
+        self.topology.count(&mut self.counts, class, spot, true);
+        self.tier = before;
+        opened
+    }
+
     /// Takes one pod out again.
     pub(super) fn remove(&mut self, at: usize, class: usize) {
         let slot = &mut self.slots[at];
@@ -251,9 +284,8 @@ impl<'c, 'p> State<'c, 'p> {
         self.topology.count(&mut self.counts, class, Spot { slot: at, kind }, false);
         let slot = &mut self.slots[at];
         if slot.existing.is_none() && slot.counts.is_empty() {
-            let offer = slot.offer;
             slot.mask = Bits::none(self.compiled.offer_of.len());
-            self.charge(offer, -1);
+            self.charge(at, -1);
         }
     }
 
@@ -295,54 +327,40 @@ impl<'c, 'p> State<'c, 'p> {
     }
 
     /// The cheapest offer that limits and reservations allow, and that leaves the distinct values its pool asks for. `now`
-    /// is what the node counts as already.
+    /// is the node whose place it takes.
     pub(super) fn cheapest(&self, mask: &Bits, now: Option<usize>) -> Option<usize> {
-        mask.iter().find(|at| self.may(*at, now) && self.varied(*at, mask))
+        mask.iter().find(|at| self.admits(*at, mask, now))
     }
 
-    /// Whether limits and reservations allow one more node of an offer in the place of `now`.
+    /// Whether limits and reservations allow one more node of an offer in the place of the node `now`.
     pub(super) fn may(&self, at: usize, now: Option<usize>) -> bool {
-        self.capacity(at, now, 1) > 0
+        self.capacity(at, &[], now, 1) > 0
     }
 
-    /// How many more nodes of an offer limits and reservations allow, at most `most`.
-    pub(super) fn capacity(&self, at: usize, now: Option<usize>, most: u32) -> u32 {
+    /// How many more nodes of an offer limits and reservations allow, at most `most`, if each counts so much more.
+    pub(super) fn capacity(&self, at: usize, more: &[i64], now: Option<usize>, most: u32) -> u32 {
         let offer = self.compiled.offer(at);
+        let now = now.map(|now| (self.compiled.offer(self.slots[now].offer), &self.slots[now].more));
         let mut capacity = most;
         if let Some((free, name)) = offer.free.zip(offer.reservation.as_ref()) {
-            let own = now.is_some_and(|now| self.compiled.offer(now).reservation.as_ref() == Some(name));
+            let own = now.is_some_and(|(now, _)| now.reservation.as_ref() == Some(name));
             let taken = self.reserved.get(name).copied().unwrap_or(0).saturating_sub(u32::from(own));
             capacity = capacity.min(free.saturating_sub(taken));
         }
         let pool = &self.compiled.problem.pools[offer.pool];
-        let same = now.map(|now| self.compiled.offer(now)).filter(|now| now.pool == offer.pool);
-        for (name, left) in &pool.left {
-            let each = amount(offer, name.as_str());
+        let same = now.filter(|(now, _)| now.pool == offer.pool);
+        for (index, (name, left)) in pool.left.iter().enumerate() {
+            let and = |more: &[i64]| more.get(index).copied().unwrap_or(0);
+            let each = amount(offer, name.as_str()).saturating_add(and(more));
             if each <= 0 {
                 continue;
             }
             let taken = self.taken[offer.pool].get(name.as_str()).copied().unwrap_or(0);
-            let own = same.map_or(0, |now| amount(now, name.as_str()));
+            let own = same.map_or(0, |(now, more)| amount(now, name.as_str()).saturating_add(and(more)));
             let fits = left.saturating_sub(taken).saturating_add(own).max(0) / each;
             capacity = capacity.min(u32::try_from(fits).unwrap_or(u32::MAX));
         }
         capacity
-    }
-
-    /// Whether the offers of this one's pool in `mask` have as many distinct values as the pool asks for.
-    pub(super) fn varied(&self, at: usize, mask: &Bits) -> bool {
-        let offer = self.compiled.offer(at);
-        let pool = &self.compiled.problem.pools[offer.pool];
-        pool.min_values.iter().all(|(key, least)| {
-            let same = mask.iter().map(|other| self.compiled.offer(other));
-            let same = same.filter(|other| other.pool == offer.pool && other.variant == offer.variant);
-            // Another reserved host is no alternative of a node.
-            let same = same.filter(|other| other.reservation.is_none() || other.reservation == offer.reservation);
-            let mut values: Vec<_> = same.filter_map(|other| other.node.labels.get(key)).collect();
-            values.sort();
-            values.dedup();
-            values.len() >= *least as usize
-        })
     }
 
     /// Puts the pod there.
@@ -350,18 +368,14 @@ impl<'c, 'p> State<'c, 'p> {
         let at = fitted.slot;
         if at == self.slots.len() {
             let load = vec![0; self.compiled.resources.len()];
-            let (mask, offer) = (fitted.mask.clone(), fitted.offer);
-            self.slots.push(Slot { existing: None, load, counts: Vec::new(), mask, offer });
-            self.charge(fitted.offer, 1);
+            let more = self.more(fitted.offer, &fitted.mask);
+            let (mask, offer) = (fitted.mask, fitted.offer);
+            self.slots.push(Slot { existing: None, load, counts: Vec::new(), mask, offer, more });
+            self.charge(at, 1);
         } else if self.slots[at].existing.is_none() {
-            self.charge(self.slots[at].offer, -1);
-            self.charge(fitted.offer, 1);
+            self.turn_into(at, fitted.offer, fitted.mask);
         }
         let slot = &mut self.slots[at];
-        if slot.existing.is_none() {
-            slot.mask = fitted.mask;
-            slot.offer = fitted.offer;
-        }
         add(slot, &self.compiled.requests[class], class, 1);
         let kind = slot.existing.map_or(Kind::Offer(slot.offer), Kind::Existing);
         self.topology.count(&mut self.counts, class, Spot { slot: at, kind }, true);
@@ -374,8 +388,9 @@ impl<'c, 'p> State<'c, 'p> {
         let mut mask = self.tier.clone();
         counts.iter().for_each(|(class, _)| mask.intersect(&self.compiled.takes[*class]));
         self.compiled.holding(&mut mask, &load);
-        self.charge(offer, i64::from(number));
-        let slot = Slot { existing: None, load, counts: counts.to_vec(), mask, offer };
+        let more = self.more(offer, &mask);
+        self.count_node(offer, &more, i64::from(number));
+        let slot = Slot { existing: None, load, counts: counts.to_vec(), mask, offer, more };
         self.slots.extend(std::iter::repeat_n(slot, number as usize));
     }
 
@@ -384,11 +399,17 @@ impl<'c, 'p> State<'c, 'p> {
         self.put(class, Fitted { slot: at, mask: Bits::default(), offer: 0, rise: 0 });
     }
 
+    /// A pod on a new node, open or not, that is this offer, or one of those in `mask`.
+    pub(super) fn come(&mut self, at: usize, class: usize, offer: usize, mask: Bits) -> usize {
+        self.put(class, Fitted { slot: at, mask, offer, rise: 0 })
+    }
+
     /// A new node with these pods, of one of the offers in `mask`.
     pub(super) fn launch(&mut self, offer: usize, mask: Bits, counts: Vec<(usize, u32)>) {
         let load = self.load_of(&counts);
-        self.charge(offer, 1);
-        self.slots.push(Slot { existing: None, load, counts, mask, offer });
+        let more = self.more(offer, &mask);
+        self.slots.push(Slot { existing: None, load, counts, mask, offer, more });
+        self.charge(self.slots.len() - 1, 1);
     }
 
     /// What pods request together.
@@ -416,7 +437,7 @@ impl<'c, 'p> State<'c, 'p> {
         let slot = &mut self.slots[at];
         slot.load.fill(0);
         let kind = Kind::Offer(slot.offer);
-        self.charge(self.slots[at].offer, -1);
+        self.charge(at, -1);
         for (class, count) in &counts {
             for _ in 0..*count {
                 let spot = Spot { slot: at, kind };
@@ -430,9 +451,7 @@ impl<'c, 'p> State<'c, 'p> {
     /// All pods of a new node go to another one, which comes as this offer from then on.
     pub(super) fn absorb(&mut self, from: usize, to: usize, (offer, mask): (usize, Bits)) {
         let given = self.close(from);
-        self.charge(self.slots[to].offer, -1);
-        self.charge(offer, 1);
-        (self.slots[to].offer, self.slots[to].mask) = (offer, mask);
+        self.turn_into(to, offer, mask);
         for (class, count) in given {
             add(&mut self.slots[to], &self.compiled.requests[class], class, count);
             for _ in 0..count {
@@ -452,12 +471,34 @@ impl<'c, 'p> State<'c, 'p> {
         self.slots.iter().filter(|slot| slot.existing.is_none() && !slot.counts.is_empty())
     }
 
+    /// A new node comes as another offer from now on.
+    fn turn_into(&mut self, at: usize, offer: usize, mask: Bits) {
+        self.charge(at, -1);
+        let more = self.more(offer, &mask);
+        let slot = &mut self.slots[at];
+        (slot.offer, slot.mask, slot.more) = (offer, mask, more);
+        self.charge(at, 1);
+    }
+
+    /// What a node counts beyond its own offer.
+    fn more(&self, offer: usize, mask: &Bits) -> Vec<i64> {
+        self.needs(offer, mask).map(|needed| needed.more).unwrap_or_default()
+    }
+
+    /// Counts a new node, or takes it back.
+    fn charge(&mut self, at: usize, number: i64) {
+        let more = std::mem::take(&mut self.slots[at].more);
+        self.count_node(self.slots[at].offer, &more, number);
+        self.slots[at].more = more;
+    }
+
     /// Counts nodes of an offer against limits and reservation.
-    pub(super) fn charge(&mut self, at: usize, number: i64) {
+    fn count_node(&mut self, at: usize, more: &[i64], number: i64) {
         self.topology.count_nodes(&mut self.counts, at, number);
         let offer = self.compiled.offer(at);
-        for name in self.compiled.problem.pools[offer.pool].left.keys() {
-            let each = amount(offer, name.as_str());
+        for (index, name) in self.compiled.problem.pools[offer.pool].left.keys().enumerate() {
+            let more = more.get(index).copied().unwrap_or(0);
+            let each = amount(offer, name.as_str()).saturating_add(more);
             *self.taken[offer.pool].entry(Arc::from(name.as_str())).or_default() += each.saturating_mul(number);
         }
         if let Some(name) = &offer.reservation {

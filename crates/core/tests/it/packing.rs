@@ -4,6 +4,7 @@
 
 mod dozens;
 mod everything;
+mod rules;
 mod work;
 
 use std::collections::BTreeMap;

@@ -192,18 +192,12 @@ impl<'a> Examined<'a> {
     /// P4: alternatives, each alone and some combinations of them.
     fn alternatives(&mut self, places: &[Option<Stand<'a>>]) {
         let first = self.before.nodes.len() - self.chosen.len();
-        let kept = |stand: &Stand<'_>, offer: &Offer| {
-            stand.pod.preferences.iter().skip(stand.dropped).all(|one| match &one.rule {
-                Rule::Nodes(requirements) => all_hold(requirements, &offer.node.labels),
-                _ => true,
-            })
-        };
         for (at, (own, others)) in self.chosen.iter().enumerate() {
             for other in std::iter::once(own).chain(others) {
                 let offer = &self.supply.offers[*other];
                 let here = places.iter().flatten().filter(|stand| stand.node == first + at);
                 for stand in here {
-                    if !stand.pod.fits_alone(&offer.node) || !kept(stand, offer) {
+                    if !stand.pod.fits_alone(&offer.node) || !keeps(stand.pod, stand.dropped, offer) {
                         self.faults.push(format!(
                             "P4: {} is not for new/{at} as {}",
                             stand.pod.key(),
@@ -212,14 +206,8 @@ impl<'a> Examined<'a> {
                     }
                 }
             }
-            let own = &self.supply.offers[*own];
-            let pool = &self.supply.pools[own.pool];
-            for (key, least) in &pool.min_values {
-                let all = std::iter::once(own).chain(others.iter().map(|other| &self.supply.offers[*other]));
-                let values: BTreeSet<&String> = all.filter_map(|offer| offer.node.labels.get(key)).collect();
-                if values.len() < *least {
-                    self.faults.push(format!("P4: new/{at} leaves {values:?} of {key}"));
-                }
+            if let Some((key, values)) = self.lacking(at, |_| true) {
+                self.faults.push(format!("P4: new/{at} leaves {values:?} of {key}"));
             }
         }
         for combination in 0..8_usize {
@@ -239,6 +227,21 @@ impl<'a> Examined<'a> {
                 return;
             }
         }
+    }
+
+    /// A key of which a node of the document leaves fewer values than its pool asks for, among those of its offers that count.
+    fn lacking(&self, at: usize, counts: impl Fn(&Offer) -> bool) -> Option<(&str, BTreeSet<&str>)> {
+        let (own, others) = &self.chosen[at];
+        let values = |key: &str| -> BTreeSet<&str> {
+            let all = std::iter::once(own).chain(others).map(|offer| &self.supply.offers[*offer]);
+            all.filter(|offer| counts(offer))
+                .filter_map(|offer| offer.node.labels.get(key))
+                .map(String::as_str)
+                .collect()
+        };
+        let asked = &self.supply.pools[self.supply.offers[*own].pool].min_values;
+        let mut all = asked.iter().map(|(key, least)| (key.as_str(), values(key), *least));
+        all.find(|(_, values, least)| values.len() < *least).map(|(key, values, _)| (key, values))
     }
 
     /// P6, P7.
@@ -378,8 +381,12 @@ impl<'a> Examined<'a> {
         };
         let nodes = self.before.nodes.iter().enumerate();
         let allowed = nodes.filter(|(_, node)| !(pod.stays_out && node.phase == Phase::New));
+        let first = self.before.nodes.len() - self.chosen.len();
         for (node, of) in allowed {
-            if holds(&self.before, node) {
+            // What it keeps there, every alternative that `minValues` asks for has to keep.
+            let new = node.checked_sub(first);
+            let varied = new.is_none_or(|at| self.lacking(at, |offer| keeps(pod, dropped, offer)).is_none());
+            if varied && holds(&self.before, node) {
                 return Some(of.name.clone());
             }
         }
@@ -394,4 +401,12 @@ impl<'a> Examined<'a> {
         }
         None
     }
+}
+
+/// Whether what a pod prefers of a node, and has not dropped, holds on one of an offer.
+fn keeps(pod: &Pod, dropped: usize, offer: &Offer) -> bool {
+    pod.preferences.iter().skip(dropped).all(|one| match &one.rule {
+        Rule::Nodes(requirements) => all_hold(requirements, &offer.node.labels),
+        _ => true,
+    })
 }

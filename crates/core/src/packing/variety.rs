@@ -1,0 +1,108 @@
+//! `minValues`: which offers do in the place of another one, and what a node counts against limits for those its pool asks for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::bits::Bits;
+use super::problem::{Offer, Pool};
+use super::state::{State, amount};
+use crate::ec2::CapacityType;
+
+/// The alternatives that a node needs for `minValues`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Needed {
+    pub(super) others: Vec<usize>,
+    /// By how much the largest of them is above the node's own offer, per limit of the pool in their order; empty if there is
+    /// none. A node counts with the largest of its alternatives.
+    pub(super) more: Vec<i64>,
+}
+
+impl State<'_, '_> {
+    /// Offers in `mask` that would do in the place of one of them, whatever becomes of the other nodes: of its pool, and spot
+    /// only where it is no dearer than on demand.
+    pub(super) fn alternatives<'m>(&'m self, at: usize, mask: &'m Bits) -> impl Iterator<Item = usize> + 'm {
+        let own = self.compiled.offer(at);
+        let of_pool = mask.iter().map(|other| self.compiled.offer(other)).filter(|other| other.pool == own.pool);
+        let on_demand = of_pool.filter(|other| other.capacity_type == CapacityType::OnDemand);
+        let on_demand = on_demand.map(|other| other.price).min();
+        mask.iter().filter(move |other| {
+            let offer = self.compiled.offer(*other);
+            let dear = offer.capacity_type == CapacityType::Spot && on_demand.is_some_and(|price| offer.price > price);
+            *other != at
+                && (offer.pool, offer.variant) == (own.pool, own.variant)
+                // Another reserved host is no alternative of a node.
+                && offer.reservation.is_none()
+                && !dear
+                && self.topology.is_same_domain(at, *other)
+        })
+    }
+
+    /// The smallest alternatives in `mask` that bring the values which the pool of an offer asks for; `None` if there are not
+    /// as many.
+    pub(super) fn needs(&self, at: usize, mask: &Bits) -> Option<Needed> {
+        let own = self.compiled.offer(at);
+        let pool = &self.compiled.problem.pools[own.pool];
+        let mut needed = Needed::default();
+        if pool.min_values.is_empty() {
+            return Some(needed);
+        }
+        let more = |other: &Offer| -> Vec<i64> {
+            let names = pool.left.keys().map(|name| name.as_str());
+            names.map(|name| (amount(other, name) - amount(own, name)).max(0)).collect()
+        };
+        let mut lacking = Lacking::of(pool, own);
+        let mut others: Vec<(Vec<i64>, usize)> =
+            self.alternatives(at, mask).map(|other| (more(self.compiled.offer(other)), other)).collect();
+        others.sort_unstable();
+        for (more, other) in others {
+            if !lacking.is_brought_by(self.compiled.offer(other)) {
+                continue;
+            }
+            needed.others.push(other);
+            needed.more.resize(more.len(), 0);
+            needed.more.iter_mut().zip(more).for_each(|(largest, more)| *largest = more.max(*largest));
+        }
+        lacking.is_nothing().then_some(needed)
+    }
+
+    /// Whether one more node of an offer may come with alternatives in `mask`: limits and reservations allow it, and enough
+    /// distinct values are left. `now` is the node it comes in the place of.
+    pub(super) fn admits(&self, at: usize, mask: &Bits, now: Option<usize>) -> bool {
+        self.may(at, now)
+            && self
+                .needs(at, mask)
+                .is_some_and(|needed| needed.more.is_empty() || self.capacity(at, &needed.more, now, 1) > 0)
+    }
+}
+
+/// Values of the keys of `minValues` that a node and its alternatives do not have yet.
+struct Lacking<'p> {
+    keys: Vec<(&'p str, usize, BTreeSet<&'p str>)>,
+}
+
+impl<'p> Lacking<'p> {
+    fn of(pool: &'p Pool, own: &'p Offer) -> Self {
+        let value = |key: &str| own.node.labels.get(key).map(|value| &**value);
+        let key = |(key, wanted): &'p (Arc<str>, u32)| {
+            let wanted = usize::try_from(*wanted).unwrap_or(usize::MAX);
+            (&**key, wanted, value(key).into_iter().collect())
+        };
+        Self { keys: pool.min_values.iter().map(key).collect() }
+    }
+
+    /// Whether an offer brings a value that is still asked for; it counts from then on.
+    fn is_brought_by(&mut self, offer: &'p Offer) -> bool {
+        let mut brings = false;
+        for (key, wanted, values) in &mut self.keys {
+            let value = offer.node.labels.get(*key).map(|value| &**value);
+            if let Some(value) = value.filter(|_| values.len() < *wanted) {
+                brings |= values.insert(value);
+            }
+        }
+        brings
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.keys.iter().all(|(_, wanted, values)| values.len() >= *wanted)
+    }
+}
