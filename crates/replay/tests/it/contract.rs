@@ -425,16 +425,18 @@ fn a_key_of_the_catalogue_is_a_fact_of_its_types_and_no_label_of_the_pool() {
     assert_eq!(launched, ["large"], "small is cheaper and has no such label");
 }
 
+/// A node of the pool in zone z-2.
+fn node(ready: &str, taints: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "n-0", "labels": {"muster.dev/nodepool": "general", "topology.kubernetes.io/zone": "z-2",
+                     "node.kubernetes.io/instance-type": "small"}},
+        "spec": {"providerID": "aws:///z-2/i-0", "taints": taints},
+        "status": {"allocatable": {"cpu": "3900m", "memory": "16Gi", "pods": "20"},
+                   "conditions": [{"type": "Ready", "status": ready}]}})
+}
+
 #[test]
 fn a_node_that_has_registered_is_on_its_way_until_it_can_be_used() {
-    let node = |ready: &str, taints: Value| {
-        json!({"apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": "n-0", "labels": {"muster.dev/nodepool": "general", "topology.kubernetes.io/zone": "z-2",
-                         "node.kubernetes.io/instance-type": "small"}},
-            "spec": {"providerID": "aws:///z-2/i-0", "taints": taints},
-            "status": {"allocatable": {"cpu": "3900m", "memory": "16Gi", "pods": "20"},
-                       "conditions": [{"type": "Ready", "status": ready}]}})
-    };
     let driver = json!({"key": "driver.example.com/not-ready", "effect": "NoSchedule"});
     let starts = pool(|spec| spec["template"]["spec"]["startupTaints"] = json!([driver]));
     let unregistered = json!({"key": "muster.dev/unregistered", "effect": "NoExecute"});
@@ -508,14 +510,6 @@ fn a_node_on_its_way_is_a_place_for_what_a_pod_prefers_and_a_ready_one_whatever_
     };
     let launched = || {
         batch(1, |batch| batch["status"] = json!({"phase": "Joining", "instances": instances(&[("Joining", None)])}))
-    };
-    let node = |ready: &str, taints: Value| {
-        json!({"apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": "n-0", "labels": {"muster.dev/nodepool": "general", "topology.kubernetes.io/zone": "z-2",
-                         "node.kubernetes.io/instance-type": "small"}},
-            "spec": {"providerID": "aws:///z-2/i-0", "taints": taints},
-            "status": {"allocatable": {"cpu": "3900m", "memory": "16Gi", "pods": "20"},
-                       "conditions": [{"type": "Ready", "status": ready}]}})
     };
     let unregistered = json!([{"key": "muster.dev/unregistered", "effect": "NoExecute"}]);
     for coming in [launched(), node("False", unregistered)] {
