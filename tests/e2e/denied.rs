@@ -5,16 +5,19 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use muster::testbed::{Stack, eventually, pools, repository};
 use muster_api::crd::{EC2NodeClass, NodePool};
 use muster_ec2_sim::choices::DryRun;
+use muster_ec2_sim::policy::Policy;
 use muster_ec2_sim::{MarketType, Scenario};
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batch_that, delete_job, everything_is_terminated, gang_job, instances, journal, launched_fleets, provisioning_stack,
+    batch_that, delete_job, everything_is_terminated, gang_job, instances, journal, launched_fleets,
+    provisioning_stack,
 };
 use crate::leftovers::metric;
 use crate::support::{DEADLINE, all_run, choices, no_errors, options, says, stack, submit};
@@ -74,6 +77,29 @@ fn no_action_of_the_shipped_policy_is_excluded() {
     let here: BTreeSet<&str> =
         [&LAUNCHING[..], &READING, &LEAVING, &TELLING, &STARTING, &APART].into_iter().flatten().copied().collect();
     assert_eq!(here, shipped);
+}
+
+/// No suite has more than an account that was set up by the page: what the simulator holds calls against is what `muster iam`
+/// prints for the cluster, and nothing else is allowed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_stack_is_held_against_the_policy_that_muster_iam_prints() {
+    let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+    let held: Value = stack.sim("/_sim/policy").await.unwrap();
+    let namespaces: Api<Namespace> = Api::all(stack.admin().unwrap());
+    let uid = namespaces.get("kube-system").await.unwrap().metadata.uid.unwrap();
+    let printed = std::process::Command::new(env!("CARGO_BIN_EXE_muster"))
+        .args(["iam", "--cluster-name", "muster", "--cluster-uid", &uid, "--account", "123456789012"])
+        .args(["--region", "us-east-1", "--node-role", "muster-node", "--queue", "muster-interruptions"])
+        .output()
+        .unwrap();
+    let printed: Policy = serde_json::from_slice(&printed.stdout).unwrap();
+    assert_eq!(serde_json::from_value::<Policy>(held).unwrap(), printed);
+    // It is not only there: of what Muster makes, nothing is allowed under another role.
+    let classes = Api::<EC2NodeClass>::all(stack.admin().unwrap());
+    let other = kube::api::Patch::Merge(json!({"spec": {"instanceProfile": "administrators"}}));
+    classes.patch("gpu", &kube::api::PatchParams::default(), &other).await.unwrap();
+    named(&stack, "iam:PassRole", true).await;
+    no_errors(&stack);
 }
 
 /// A stack that hears of interruptions, with spot and reservations beside on-demand, and the testbed's class and pool.
@@ -382,6 +408,7 @@ async fn images_that_may_not_be_read_are_reported_with_the_action() {
 async fn an_instance_profile_that_does_not_exist_is_named_before_the_first_gang_needs_it() {
     let mut scenario = Scenario::demo();
     scenario.instance_profiles = vec!["other".to_owned()];
+    scenario.policy_values = [("NODE-ROLE".to_owned(), "other".to_owned())].into();
     let Some(stack) = stack_with(&scenario, &json!({}), &json!({})).await else { return };
     let classes = &Api::<EC2NodeClass>::all(stack.admin().unwrap());
     // Where a dry run looks at permissions alone, the first launch finds it out.

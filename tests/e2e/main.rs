@@ -22,6 +22,7 @@ mod getting_started;
 mod ha;
 mod hold;
 mod install;
+mod killed;
 mod kueue;
 mod leftovers;
 mod money;

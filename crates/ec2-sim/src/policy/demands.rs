@@ -251,6 +251,11 @@ impl Demands<'_> {
         let account = &world.scenario.account;
         for profile in ends(&["IamInstanceProfile.Name", "IamInstanceProfile.Arn"]) {
             let name = profile.rsplit('/').next().unwrap_or(&profile);
+            let profiles = &world.scenario.instance_profiles;
+            if !profiles.is_empty() && !profiles.iter().any(|known| known == name) {
+                // A profile that does not exist has no role that could be passed: the launch is refused for its name.
+                continue;
+            }
             let service = ("iam:PassedToService".to_owned(), "ec2.amazonaws.com".to_owned());
             self.add("iam:PassRole", format!("arn:aws:iam::{account}:role/{name}"), [service]);
         }
