@@ -426,6 +426,12 @@ impl Cloud {
         .await
     }
 
+    /// What an instance has written on its console.
+    pub async fn console(&self, id: &InstanceId) -> Result<String, CallError> {
+        self.limits.turn(CallClass::Describe).await;
+        self.timed("get-console-output", self.client.console_output(id)).await
+    }
+
     /// Status checks and scheduled events of instances.
     pub async fn health(&self, ids: &[InstanceId]) -> Result<Vec<InstanceHealth>, CallError> {
         self.limits.turn(CallClass::Describe).await;

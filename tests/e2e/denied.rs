@@ -12,11 +12,11 @@ use muster::testbed::{Stack, eventually, pools, repository};
 use muster_api::crd::{EC2NodeClass, NodePool};
 use muster_ec2_sim::choices::DryRun;
 use muster_ec2_sim::policy::Policy;
-use muster_ec2_sim::{MarketType, Scenario};
+use muster_ec2_sim::{Fault, FaultKind, MarketType, Scenario};
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batch_that, delete_job, everything_is_terminated, gang_job, instances, journal, launched_fleets,
+    batch_that, delete_job, everything_is_terminated, gang_job, goes_wrong, instances, journal, launched_fleets,
     provisioning_stack,
 };
 use crate::leftovers::metric;
@@ -55,7 +55,7 @@ const TELLING: [&str; 4] =
 /// As those, and asked for at the start.
 const STARTING: [&str; 2] = ["sqs:GetQueueUrl", "ec2:DescribeSpotPriceHistory"];
 /// Each in a test of its own; a cluster is described in those of `crates/ec2`, since simulated nodes have no need of it.
-const APART: [&str; 7] = [
+const APART: [&str; 8] = [
     "eks:DescribeAccessEntry",
     "eks:DescribeCluster",
     "pricing:GetProducts",
@@ -63,6 +63,7 @@ const APART: [&str; 7] = [
     "ec2:DescribeFleets",
     "ec2:DescribeImages",
     "ec2:DeleteFleets",
+    "ec2:GetConsoleOutput",
 ];
 
 #[test]
@@ -389,6 +390,50 @@ async fn a_node_costs_what_aws_lists_and_without_the_right_to_read_it_what_muste
         named(stack, "pricing:GetProducts", false).await;
     }
     no_errors(stack);
+}
+
+/// Waits until an attempt of the only batch ended with a message that holds all of this.
+async fn an_attempt_says(stack: &Stack, texts: &[&str]) {
+    batch_that(stack, &format!("an attempt to say {texts:?}"), |batch| {
+        let attempts = batch.status.iter().flat_map(|status| &status.attempts);
+        let mut messages = attempts.filter_map(|attempt| attempt.message.as_deref());
+        messages.any(|message| texts.iter().all(|text| message.contains(text)))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_console_of_a_machine_that_never_joined_is_shown_and_without_the_right_it_is_named_and_all_goes_on() {
+    let scenario = Scenario::default().with_pool("p5.48xlarge", "us-east-1a", MarketType::OnDemand, 1, 1, 4);
+    let join = json!({"join": {"registerWithin": "2m", "readyWithin": "1m", "maxReplacements": "0"}});
+    let Some(stack) = stack_with(&scenario, &json!({}), &join).await else { return };
+    all_is_allowed(&stack, "the start").await;
+    goes_wrong(&stack, &Fault::of(FaultKind::SlowRegistration { instances: None, seconds: None })).await;
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 2)).await;
+    an_attempt_says(
+        &stack,
+        &["never registered as a node", "the console of i-", "cloud-init: finished | kubelet: Unable"],
+    )
+    .await;
+    deny(&stack, &["ec2:GetConsoleOutput"]).await;
+    // A node that is tried alone while the pool is blocked fails as they did.
+    an_attempt_says(&stack, &["is not shown, since ec2:GetConsoleOutput is not allowed"]).await;
+    let looked = &stack;
+    eventually(DEADLINE, "the class to name the right", || async move {
+        let [authorized, class, _] = conditions(looked).await?;
+        let named = |one: &Condition| one.status == "False" && one.message.contains("ec2:GetConsoleOutput");
+        let goes_on = class.as_ref().is_some_and(|one| one.status == "True");
+        let seen = authorized.as_ref().is_some_and(named) && goes_on;
+        if seen { Ok(Some(())) } else { Err(format!("{authorized:?} {class:?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    // Mended, the next node that is tried alone joins, and the gang runs.
+    stack.sim_calm().await.unwrap();
+    all_run(&stack, "ml", "train", 2).await;
+    delete_job(&stack, "train").await;
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,6 +9,7 @@
 mod agent;
 mod catalogue;
 mod client;
+mod console;
 mod convert;
 mod eks;
 mod error;

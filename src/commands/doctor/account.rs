@@ -412,9 +412,17 @@ async fn actions(ec2: &Client, whose: &Whose, looked: &Looked) -> Vec<(String, T
         },
     );
     let instances = ec2.describe_instances(&InstanceQuery::Tags(ours)).await.unwrap_or_default();
+    let running = instances.iter().find(|instance| instance.state == InstanceState::Running);
+    add(
+        "ec2:GetConsoleOutput",
+        match running {
+            Some(instance) => ec2.dry_run_console(&instance.id).await.into(),
+            None => Trial::NothingToTry("an instance of Muster's"),
+        },
+    );
     add(
         "ec2:TerminateInstances",
-        match instances.iter().find(|instance| instance.state == InstanceState::Running) {
+        match running {
             Some(instance) => ec2.dry_run_terminate(&instance.id).await.into(),
             None => Trial::NothingToTry("an instance of Muster's"),
         },

@@ -137,8 +137,9 @@ impl Demands<'_> {
                     self.on(&action, "placement-group", name, &group.tags, vec![strategy, named]);
                 }
             }
-            "TerminateInstances" => {
-                for id in form.list("InstanceId") {
+            "TerminateInstances" | "GetConsoleOutput" => {
+                let one = form.get("InstanceId").map(str::to_owned);
+                for id in form.list("InstanceId").into_iter().chain(one) {
                     if let Some(instance) = world.instances.get(&id) {
                         self.on(&action, "instance", &id, &instance.tags, vec![]);
                     }
