@@ -13,6 +13,7 @@ use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use jiff::Timestamp;
+use muster_ec2::{Pace, Turn};
 
 use super::lanes::Lanes;
 use crate::clock::Clock;
@@ -78,6 +79,15 @@ impl CallClass {
         }
     }
 
+    /// The class of the calls of which one method sends several.
+    fn of_reading(operation: &str) -> Self {
+        match operation {
+            "DescribeInstanceTopology" => Self::Topology,
+            "TerminateInstances" => Self::Terminate,
+            _ => Self::Describe,
+        }
+    }
+
     fn index(self) -> usize {
         match self {
             Self::Describe => 0,
@@ -90,6 +100,9 @@ impl CallClass {
         }
     }
 }
+
+/// Between the answer to one reading of the topology and the next.
+const BETWEEN_TOPOLOGY: Duration = Duration::from_secs(1);
 
 /// Size and refill of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,13 +199,25 @@ impl Limits {
     /// a bucket of one absorbs nothing, and calls that are sent a second apart may arrive together.
     pub async fn topology<T>(&self, call: impl Future<Output = T>) -> T {
         let mut last = self.topology.lock().await;
-        if let Some(at) = last.and_then(|at| at.checked_add(Duration::from_secs(1)).ok()) {
+        if let Some(at) = last.and_then(|at| at.checked_add(BETWEEN_TOPOLOGY).ok()) {
             tokio::time::sleep(self.clock.clock.real_until(at)).await;
         }
         self.turn(CallClass::Topology).await;
         let answer = call.await;
         *last = Some(self.clock.clock.now());
         answer
+    }
+
+    /// Waits for the turn of a further call of one reading, such as its next page.
+    async fn further_turn(&self, operation: &str) {
+        let class = CallClass::of_reading(operation);
+        if class == CallClass::Topology {
+            // Its first call holds the place of whoever reads the topology; the last answer came just now.
+            let now = self.clock.clock.now();
+            let at = now.checked_add(BETWEEN_TOPOLOGY).unwrap_or(now);
+            tokio::time::sleep(self.clock.clock.real_until(at)).await;
+        }
+        self.turn(class).await;
     }
 
     /// Waits until `count` fit at once; more than the bucket holds wait for a full one. Who waits is called in turn, lane
@@ -217,6 +242,12 @@ impl Limits {
         }
         let waited = self.clock.clock.now().duration_since(start);
         self.metrics.waited(class.as_str(), Duration::try_from(waited).unwrap_or_default());
+    }
+}
+
+impl Pace for Limits {
+    fn further(&self, operation: &'static str) -> Turn<'_> {
+        Box::pin(self.further_turn(operation))
     }
 }
 

@@ -8,7 +8,7 @@ mod limits;
 pub(crate) mod selectors;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -20,7 +20,7 @@ use muster_core::ec2::{
 use muster_core::model::names::InstanceId;
 use muster_core::offering::InstanceTypeInfo;
 use muster_ec2::{
-    Client, GroupQuery, ImageQuery, InstanceHealth, InstanceQuery, NetworkQuery, ReservationQuery, SpotPrices,
+    Client, GroupQuery, ImageQuery, InstanceHealth, InstanceQuery, NetworkQuery, Pace, ReservationQuery, SpotPrices,
     TopologyQuery,
 };
 
@@ -39,7 +39,7 @@ const TOPOLOGY_TRIES: u32 = 5;
 pub struct Cloud {
     client: Client,
     metrics: CloudMetrics,
-    limits: Limits,
+    limits: Arc<Limits>,
     cluster_uid: String,
     clock: Clock,
     changes: Changes,
@@ -66,6 +66,8 @@ impl Cloud {
         clock: Clock,
         changes: Changes,
     ) -> Self {
+        let limits = Arc::new(limits);
+        let client = client.paced(Arc::clone(&limits) as Arc<dyn Pace>);
         Self { client, metrics, limits, cluster_uid, clock, changes, denials: Mutex::default() }
     }
 
@@ -422,6 +424,12 @@ impl Cloud {
             step(purpose, self.change("DeleteLaunchTemplate", self.client.delete_launch_template(id))),
         )
         .await
+    }
+
+    /// What an instance has written on its console.
+    pub async fn console(&self, id: &InstanceId) -> Result<String, CallError> {
+        self.limits.turn(CallClass::Describe).await;
+        self.timed("get-console-output", self.client.console_output(id)).await
     }
 
     /// Status checks and scheduled events of instances.

@@ -7,6 +7,9 @@ use serde_json::json;
 
 use super::TestbedError;
 
+/// Instance profile of the class, and in the simulator its role.
+pub const INSTANCE_PROFILE: &str = "muster-node";
+
 /// The class and the pool: p5.48xlarge, on demand, in placement groups, in the simulator's network.
 ///
 /// Errors: none for what is written here; a type that changed its shape would be one.
@@ -27,7 +30,7 @@ pub fn p5(consolidate_after: &str) -> Result<(EC2NodeClass, NodePool), TestbedEr
                 {"id": "subnet-0000000000000000c"},
             ],
             "securityGroupSelectorTerms": [{"id": "sg-00000000000000001"}],
-            "instanceProfile": "muster-node",
+            "instanceProfile": INSTANCE_PROFILE,
         },
     }))
     .map_err(malformed)?;

@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
+use muster_ec2_sim::Scenario;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,7 +20,7 @@ use super::cluster::{CONTROLLERS, free_address};
 use super::{
     Binaries, ClusterOptions, Command, Component, Identity, Installer, SchedulerOptions, TestCluster, TestbedError,
 };
-use super::{eventually, settings};
+use super::{eventually, pools, settings};
 
 /// Number of the simulator's process among the Muster processes of a cluster.
 const SIMULATOR: u8 = 99;
@@ -34,7 +36,8 @@ pub struct StackOptions {
     pub binaries: Binaries,
     /// The `muster` binary.
     pub muster: PathBuf,
-    /// Scenario of the simulator; `None`: nothing can be provisioned.
+    /// Scenario of the simulator; `None`: nothing can be provisioned. Without a policy of its own every call is held against the
+    /// shipped one; its `policyValues` may name another role of the nodes, `NODE-ROLE`.
     pub scenario: Option<Value>,
     /// How many times as fast as real EC2's time runs, here and in the provisioner.
     pub factor: u32,
@@ -154,6 +157,9 @@ impl Stack {
         // Simulator and provisioner read one clock: origin and factor of both are the same.
         let origin = jiff_now();
         let mut scenario = self.options.scenario.clone().unwrap_or_default();
+        if scenario["policy"].is_null() {
+            scenario["policy"] = self.shipped_policy(&scenario).await?;
+        }
         scenario["clock"] = json!({"factor": self.options.factor, "origin": origin});
         let file = self.cluster.folder().join("scenario.json");
         std::fs::write(&file, scenario.to_string()).map_err(TestbedError::file("write", &file))?;
@@ -179,6 +185,39 @@ impl Stack {
         self.simulator = Some(address);
         self.answers("EC2 simulator", address, "/_sim/clock").await?;
         self.write_configs(Some(&origin))
+    }
+
+    /// The policy that `muster iam` prints for this cluster. Whatever a suite does in EC2 shows so that the policy which is
+    /// shipped is enough for it.
+    ///
+    /// Errors: no cluster, or the last lines of a command that failed.
+    async fn shipped_policy(&self, scenario: &Value) -> Result<Value, TestbedError> {
+        let defaults = Scenario::default();
+        let config = settings::read_yaml(&self.config())?.into_iter().next().unwrap_or_default();
+        let word = |value: &Value, default: &str| value.as_str().unwrap_or(default).to_owned();
+        let namespaces: Api<Namespace> = Api::all(self.admin()?);
+        let system =
+            namespaces.get("kube-system").await.map_err(TestbedError::api("read the namespace kube-system"))?;
+        let args = [
+            ("--cluster-name", word(&config["cluster"]["name"], "muster")),
+            ("--cluster-uid", system.metadata.uid.unwrap_or_default()),
+            ("--account", word(&scenario["account"], &defaults.account)),
+            ("--region", word(&scenario["region"], &defaults.region)),
+            // In the simulator a role has the name of its instance profile.
+            ("--node-role", word(&scenario["policyValues"]["NODE-ROLE"], pools::INSTANCE_PROFILE)),
+            ("--queue", word(&scenario["queue"]["name"], &defaults.queue.name)),
+        ];
+        let mut iam = tokio::process::Command::new(&self.options.muster);
+        iam.arg("iam").stdin(Stdio::null());
+        for (name, value) in args {
+            iam.arg(name).arg(value);
+        }
+        let spawned = |source| TestbedError::Spawn { component: Component::Muster(SIMULATOR), source };
+        let done = iam.output().await.map_err(spawned)?;
+        if !done.status.success() {
+            return Err(bad_answer("muster iam", &String::from_utf8_lossy(&done.stderr)));
+        }
+        serde_json::from_slice(&done.stdout).map_err(|error| bad_answer("muster iam", &error.to_string()))
     }
 
     fn write_configs(&self, origin: Option<&str>) -> Result<(), TestbedError> {

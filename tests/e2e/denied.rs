@@ -5,16 +5,19 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use muster::testbed::{Stack, eventually, pools, repository};
 use muster_api::crd::{EC2NodeClass, NodePool};
 use muster_ec2_sim::choices::DryRun;
-use muster_ec2_sim::{MarketType, Scenario};
+use muster_ec2_sim::policy::Policy;
+use muster_ec2_sim::{Fault, FaultKind, MarketType, Scenario};
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batch_that, delete_job, everything_is_terminated, gang_job, instances, journal, launched_fleets, provisioning_stack,
+    batch_that, delete_job, everything_is_terminated, gang_job, goes_wrong, instances, journal, launched_fleets,
+    provisioning_stack,
 };
 use crate::leftovers::metric;
 use crate::support::{DEADLINE, all_run, choices, no_errors, options, says, stack, submit};
@@ -52,7 +55,7 @@ const TELLING: [&str; 4] =
 /// As those, and asked for at the start.
 const STARTING: [&str; 2] = ["sqs:GetQueueUrl", "ec2:DescribeSpotPriceHistory"];
 /// Each in a test of its own; a cluster is described in those of `crates/ec2`, since simulated nodes have no need of it.
-const APART: [&str; 7] = [
+const APART: [&str; 8] = [
     "eks:DescribeAccessEntry",
     "eks:DescribeCluster",
     "pricing:GetProducts",
@@ -60,6 +63,7 @@ const APART: [&str; 7] = [
     "ec2:DescribeFleets",
     "ec2:DescribeImages",
     "ec2:DeleteFleets",
+    "ec2:GetConsoleOutput",
 ];
 
 #[test]
@@ -74,6 +78,29 @@ fn no_action_of_the_shipped_policy_is_excluded() {
     let here: BTreeSet<&str> =
         [&LAUNCHING[..], &READING, &LEAVING, &TELLING, &STARTING, &APART].into_iter().flatten().copied().collect();
     assert_eq!(here, shipped);
+}
+
+/// No suite has more than an account that was set up by the page: what the simulator holds calls against is what `muster iam`
+/// prints for the cluster, and nothing else is allowed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_stack_is_held_against_the_policy_that_muster_iam_prints() {
+    let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+    let held: Value = stack.sim("/_sim/policy").await.unwrap();
+    let namespaces: Api<Namespace> = Api::all(stack.admin().unwrap());
+    let uid = namespaces.get("kube-system").await.unwrap().metadata.uid.unwrap();
+    let printed = std::process::Command::new(env!("CARGO_BIN_EXE_muster"))
+        .args(["iam", "--cluster-name", "muster", "--cluster-uid", &uid, "--account", "123456789012"])
+        .args(["--region", "us-east-1", "--node-role", "muster-node", "--queue", "muster-interruptions"])
+        .output()
+        .unwrap();
+    let printed: Policy = serde_json::from_slice(&printed.stdout).unwrap();
+    assert_eq!(serde_json::from_value::<Policy>(held).unwrap(), printed);
+    // It is not only there: of what Muster makes, nothing is allowed under another role.
+    let classes = Api::<EC2NodeClass>::all(stack.admin().unwrap());
+    let other = kube::api::Patch::Merge(json!({"spec": {"instanceProfile": "administrators"}}));
+    classes.patch("gpu", &kube::api::PatchParams::default(), &other).await.unwrap();
+    named(&stack, "iam:PassRole", true).await;
+    no_errors(&stack);
 }
 
 /// A stack that hears of interruptions, with spot and reservations beside on-demand, and the testbed's class and pool.
@@ -365,6 +392,50 @@ async fn a_node_costs_what_aws_lists_and_without_the_right_to_read_it_what_muste
     no_errors(stack);
 }
 
+/// Waits until an attempt of the only batch ended with a message that holds all of this.
+async fn an_attempt_says(stack: &Stack, texts: &[&str]) {
+    batch_that(stack, &format!("an attempt to say {texts:?}"), |batch| {
+        let attempts = batch.status.iter().flat_map(|status| &status.attempts);
+        let mut messages = attempts.filter_map(|attempt| attempt.message.as_deref());
+        messages.any(|message| texts.iter().all(|text| message.contains(text)))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_console_of_a_machine_that_never_joined_is_shown_and_without_the_right_it_is_named_and_all_goes_on() {
+    let scenario = Scenario::default().with_pool("p5.48xlarge", "us-east-1a", MarketType::OnDemand, 1, 1, 4);
+    let join = json!({"join": {"registerWithin": "2m", "readyWithin": "1m", "maxReplacements": "0"}});
+    let Some(stack) = stack_with(&scenario, &json!({}), &join).await else { return };
+    all_is_allowed(&stack, "the start").await;
+    goes_wrong(&stack, &Fault::of(FaultKind::SlowRegistration { instances: None, seconds: None })).await;
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 2)).await;
+    an_attempt_says(
+        &stack,
+        &["never registered as a node", "the console of i-", "cloud-init: finished | kubelet: Unable"],
+    )
+    .await;
+    deny(&stack, &["ec2:GetConsoleOutput"]).await;
+    // A node that is tried alone while the pool is blocked fails as they did.
+    an_attempt_says(&stack, &["is not shown, since ec2:GetConsoleOutput is not allowed"]).await;
+    let looked = &stack;
+    eventually(DEADLINE, "the class to name the right", || async move {
+        let [authorized, class, _] = conditions(looked).await?;
+        let named = |one: &Condition| one.status == "False" && one.message.contains("ec2:GetConsoleOutput");
+        let goes_on = class.as_ref().is_some_and(|one| one.status == "True");
+        let seen = authorized.as_ref().is_some_and(named) && goes_on;
+        if seen { Ok(Some(())) } else { Err(format!("{authorized:?} {class:?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    // Mended, the next node that is tried alone joins, and the gang runs.
+    stack.sim_calm().await.unwrap();
+    all_run(&stack, "ml", "train", 2).await;
+    delete_job(&stack, "train").await;
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn images_that_may_not_be_read_are_reported_with_the_action() {
     let class = json!({"amiSelectorTerms": [{"ssmParameter":
@@ -382,6 +453,7 @@ async fn images_that_may_not_be_read_are_reported_with_the_action() {
 async fn an_instance_profile_that_does_not_exist_is_named_before_the_first_gang_needs_it() {
     let mut scenario = Scenario::demo();
     scenario.instance_profiles = vec!["other".to_owned()];
+    scenario.policy_values = [("NODE-ROLE".to_owned(), "other".to_owned())].into();
     let Some(stack) = stack_with(&scenario, &json!({}), &json!({})).await else { return };
     let classes = &Api::<EC2NodeClass>::all(stack.admin().unwrap());
     // Where a dry run looks at permissions alone, the first launch finds it out.

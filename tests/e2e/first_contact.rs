@@ -36,6 +36,8 @@ use crate::support::{DEADLINE, options};
 
 /// Number of the simulator among the Muster processes of the cluster.
 const SIMULATOR: u8 = 99;
+/// Access key id of whoever reads the page; everybody else has what the page deployed.
+const PERSON: &str = "person";
 /// Number of the cluster's own kube-scheduler.
 const DEFAULT_SCHEDULER: u8 = 99;
 /// Longest wait for the whole page. Its own commands have shorter ones.
@@ -57,6 +59,17 @@ case "$1 $2" in
     exit ;;
   "ec2 describe-nat-gateways" | ecr\ * | cloudformation\ *) endpoint=$MOTO ;;
 esac
+# What was deployed in moto is in force in the simulator for whoever is not a person.
+if [ "$1 $2" = "cloudformation deploy" ]; then
+  "$TOOLS/aws" --endpoint-url "$MOTO" "$@" || exit
+  arn=arn:aws:iam::123456789012:policy/$CLUSTER-muster
+  version=$("$TOOLS/aws" --endpoint-url "$MOTO" iam get-policy --policy-arn "$arn" --query Policy.DefaultVersionId --output text) || exit
+  "$TOOLS/aws" --endpoint-url "$MOTO" iam get-policy-version --policy-arn "$arn" --version-id "$version" \
+    --query PolicyVersion.Document --output json >"$SCRATCH/policy.json" || exit
+  "$TOOLS/python" -c 'import sys, urllib.request as r; r.urlopen(r.Request(sys.argv[1], open(sys.argv[2], "rb").read(), {"Content-Type": "application/json"}))' \
+    "$SIMULATOR/_sim/policy" "$SCRATCH/policy.json"
+  exit
+fi
 # moto deletes a policy before the role that it is attached to is gone.
 if [ "$1 $2" = "cloudformation delete-stack" ]; then
   "$TOOLS/aws" --endpoint-url "$MOTO" iam detach-role-policy --role-name "$CLUSTER-muster" \
@@ -91,7 +104,7 @@ esac"#,
   # What runs in a Pod runs beside it, with its identity and configuration.
   *" exec deployment/muster "*)
     while [ "$1" != -- ]; do shift; done; shift 2
-    KUBECONFIG=$SCRATCH/muster.kubeconfig "$MUSTER" "${@/#\/etc\/muster\/muster.yaml/$SCRATCH/muster-0.json}" ;;
+    AWS_ACCESS_KEY_ID=muster KUBECONFIG=$SCRATCH/muster.kubeconfig "$MUSTER" "${@/#\/etc\/muster\/muster.yaml/$SCRATCH/muster-0.json}" ;;
   *) "$KUBECTL" "$@" ;;
 esac"#,
     ),
@@ -115,6 +128,7 @@ fn scenario(origin: &str) -> Value {
     scenario.clusters[0].name = "training".to_owned();
     scenario.clusters[0].version = "1.37".to_owned();
     scenario.queue.name = "training-muster".to_owned();
+    scenario.administrators = vec![PERSON.to_owned()];
     scenario.instance_profiles = vec!["training-muster-node".to_owned()];
     scenario.quotas = BTreeMap::from([("standard".to_owned(), 5), ("g".to_owned(), 8)]);
     (scenario.delays.boot_seconds, scenario.delays.terminate_seconds) = (3.0, 3.0);
@@ -248,8 +262,12 @@ impl Run {
         let muster = containers.iter().find(|one| one.name == "muster").unwrap();
         let args =
             muster.args.iter().flatten().map(|arg| arg.replace("/etc/muster/muster.yaml", &file.display().to_string()));
-        let command =
-            Command::new(&self.muster, args).env("POD_NAME", pod.name_any()).env("POD_NAMESPACE", "muster-system");
+        let command = Command::new(&self.muster, args)
+            .env("POD_NAME", pod.name_any())
+            .env("POD_NAMESPACE", "muster-system")
+            // As whom Pod Identity would sign.
+            .env("AWS_ACCESS_KEY_ID", "muster")
+            .env("AWS_SECRET_ACCESS_KEY", "simulated");
         self.cluster.start_muster(number, command).unwrap();
         answers(http, "/healthz").await;
 
@@ -310,7 +328,7 @@ impl Run {
             .env("MUSTER", &self.muster)
             .env("SIMULATOR", format!("http://{}", self.simulator))
             .env("MOTO", format!("http://{moto}"))
-            .env("AWS_ACCESS_KEY_ID", "simulated")
+            .env("AWS_ACCESS_KEY_ID", PERSON)
             .env("AWS_SECRET_ACCESS_KEY", "simulated")
             .env("AWS_PAGER", "")
             .stdin(std::process::Stdio::null())
@@ -371,6 +389,8 @@ async fn the_page_leads_from_nothing_to_a_bound_gang_and_back_to_nothing() {
         .filter(|entry| entry["operation"] == "CreateFleet" && entry["resources"].to_string().contains("i-"));
     assert_eq!(fleets.count(), 2, "one launch for each gang: {wrote}");
     assert_eq!(run.sim("/_sim/instances").await, json!([]), "{wrote}");
+    let deployed = run.sim("/_sim/policy").await;
+    assert!(deployed["Statement"].as_array().is_some_and(|all| all.len() > 10), "Muster ran under it: {deployed}");
     let state = run.sim("/_sim/state").await;
     assert_eq!((&state["placementGroups"], &state["launchTemplates"]), (&json!([]), &json!([])), "{wrote}");
     for line in wrote.lines().filter(|line| line.starts_with("block ")) {

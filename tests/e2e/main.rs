@@ -23,6 +23,7 @@ mod ha;
 mod hold;
 mod image;
 mod install;
+mod killed;
 mod kueue;
 mod leftovers;
 mod money;

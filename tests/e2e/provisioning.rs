@@ -14,11 +14,12 @@ use muster_api::crd::{EC2NodeClass, NodeBatch, NodePool, ProvisioningRequest, is
 use muster_api::keys;
 use muster_ec2_sim::choices::{Replay, Shortfall};
 use muster_ec2_sim::{Fault, FaultKind, Scenario};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cloud::{
     batch_that, delete_job, delete_job_whose_nodes_are_in_use, everything_is_terminated, gang_job, goes_wrong,
-    instances, invariants_hold, journal, launched_fleets, node_names, phase_of, provisioning_stack, zone_of, zones,
+    instances, invariants_hold, journal, launched_fleets, node_names, phase_of, provisioning_stack,
+    provisioning_stack_with, zone_of, zones,
 };
 use crate::support::{DEADLINE, all_run, choices, leaves, no_errors, node_of, options, phase, says, stack, submit};
 
@@ -337,4 +338,63 @@ async fn an_unreachable_ec2_is_stated_in_pool_and_class_and_gangs_on_existing_no
     assert_eq!((class.status.as_str(), class.reason.as_str()), ("False", "Unreachable"));
     assert_eq!((pool.status.as_str(), pool.reason.as_str()), ("False", "NodeClassNotReady"));
     no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_and_templates_are_tagged_with_cluster_pool_and_gang_and_what_the_class_adds() {
+    let Some(mut options) = options().await else { return };
+    options.scenario = Some(serde_json::to_value(Scenario::demo()).unwrap());
+    options.factor = FACTOR;
+    let stack = stack(options, "ml").await;
+    let client = stack.admin().unwrap();
+    let (mut class, pool) = pools::p5("1s").unwrap();
+    class.spec.tags = [("team".to_owned(), "vision".to_owned())].into();
+    pools::create(&client, &class, &pool).await.unwrap();
+    submit(&client, "ml", gang_job("train", 2)).await;
+    all_run(&stack, "ml", "train", 2).await;
+    let state: Value = stack.sim("/_sim/state").await.unwrap();
+    for kind in ["placementGroups", "launchTemplates"] {
+        // A class is tried out with a template that is of no batch.
+        let made = state[kind].as_array().unwrap();
+        let of_batch: Vec<_> = made.iter().filter(|one| one["tags"]["muster.dev/batch"].is_string()).collect();
+        assert_eq!(of_batch.len(), 1, "{kind}: {made:?}");
+        let tags = &of_batch[0]["tags"];
+        for (key, value) in [
+            ("eks:eks-cluster-name", "muster"),
+            ("muster.dev/nodepool", "h100"),
+            ("muster.dev/namespace", "ml"),
+            ("team", "vision"),
+        ] {
+            assert_eq!(tags[key], *value, "{kind}: {key} of {tags}");
+        }
+        let gang = tags["muster.dev/gang"].as_str().unwrap_or_default();
+        assert!(gang.starts_with("train"), "{kind}: {tags}");
+        assert_eq!(tags["Name"], format!("h100/ml/{gang}"), "{kind}");
+    }
+    delete_job(&stack, "train").await;
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_an_isolated_cluster_neither_iam_nor_prices_are_asked() {
+    for isolated in [true, false] {
+        let config = json!({"ec2": {"isolated": isolated}});
+        let Some(stack) = provisioning_stack_with(&zones([2, 0, 0]), FACTOR, "1s", config).await else { return };
+        submit(&stack.admin().unwrap(), "ml", gang_job("train", 2)).await;
+        all_run(&stack, "ml", "train", 2).await;
+        let asked = async |service: &str| journal(&stack, 0).await.iter().any(|entry| entry["service"] == service);
+        if !isolated {
+            eventually(DEADLINE, "prices to be read", || async {
+                Ok::<_, String>(asked("pricing").await.then_some(()))
+            })
+            .await
+            .unwrap();
+        }
+        // By now they would have been read: that comes with the catalogue, without which nothing is launched.
+        assert_eq!([asked("ec2").await, asked("iam").await, asked("pricing").await], [true, false, !isolated]);
+        delete_job(&stack, "train").await;
+        everything_is_terminated(&stack).await;
+        no_errors(&stack);
+    }
 }

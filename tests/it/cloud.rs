@@ -1,5 +1,8 @@
 //! Calls to EC2 and the buckets they take their turns from, against the simulator in this process.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use muster::clock::Clock;
 use muster::cloud::{Changes, Cloud, LimitSettings, Limits};
 use muster::telemetry::Metrics;
@@ -7,19 +10,26 @@ use muster_core::ec2::{
     BatchTags, CapacityType, FleetTags, LaunchParameters, LaunchWay, MetadataOptions, ResourceKind, TAG_CLUSTER_UID,
     Tags, TemplateSpec,
 };
+use muster_core::model::names::InstanceId;
 use muster_ec2::{Client, ClientOptions, Credentials};
-use muster_ec2_sim::{Scenario, Simulator, serve};
+use muster_ec2_sim::scenario::OtherInstances;
+use muster_ec2_sim::{MarketType, Scenario, Simulator, serve};
 
+const UID: &str = "uid-of-the-cluster";
+const P5: &str = "p5.48xlarge";
 const SSM: &str = "/aws/service/eks/optimized-ami/1.33/amazon-linux-2023/x86_64/nvidia/recommended/image_id";
 
-/// The clients' clock: the simulator's.
 async fn cloud(metrics: &Metrics) -> Cloud {
-    let scenario = Scenario::demo();
+    cloud_of(Scenario::demo(), metrics).await.0
+}
+
+async fn cloud_of(scenario: Scenario, metrics: &Metrics) -> (Cloud, Arc<Simulator>) {
     let clock = Clock::scaled(muster::clock::now_real(), 60);
     let simulator = Simulator::new(scenario).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move { serve(listener, simulator, std::future::pending()).await });
+    let served = Arc::clone(&simulator);
+    tokio::spawn(async move { serve(listener, served, std::future::pending()).await });
     let client = Client::connect(ClientOptions {
         region: "us-east-1".to_owned(),
         endpoint_url: Some(endpoint),
@@ -32,12 +42,13 @@ async fn cloud(metrics: &Metrics) -> Cloud {
     .await
     .unwrap();
     let limits = Limits::new(&LimitSettings::default(), &clock, metrics.cloud.clone());
-    Cloud::new(client, metrics.cloud.clone(), limits, "uid-of-the-cluster".to_owned(), clock, Changes::Sent)
+    let cloud = Cloud::new(client, metrics.cloud.clone(), limits, UID.to_owned(), clock, Changes::Sent);
+    (cloud, simulator)
 }
 
 fn tags() -> BatchTags {
     BatchTags {
-        cluster_uid: "uid-of-the-cluster".to_owned(),
+        cluster_uid: UID.to_owned(),
         cluster_name: "tests".to_owned(),
         batch_uid: "uid-of-the-batch".to_owned(),
         gang_uid: None,
@@ -106,7 +117,7 @@ async fn every_launch_template_that_is_deleted_takes_its_turn_in_the_clean_up_bu
 async fn a_trial_deletes_what_a_trial_before_it_left_and_nothing_of_a_batch() {
     let metrics = Metrics::default();
     let cloud = cloud(&metrics).await;
-    let ours = Tags::from([(TAG_CLUSTER_UID.to_owned(), "uid-of-the-cluster".to_owned())]);
+    let ours = Tags::from([(TAG_CLUSTER_UID.to_owned(), UID.to_owned())]);
     // A process that ended between making and deleting its template leaves this.
     cloud.create_launch_template(&TemplateSpec { template_tags: ours.clone(), ..template("left") }).await.unwrap();
     let of_batch = cloud.create_launch_template(&template("of a batch")).await.unwrap();
@@ -126,4 +137,57 @@ async fn the_image_of_a_parameter_is_read_without_a_turn_and_without_a_template(
     assert!(cloud.image_parameter(SSM).await.unwrap().starts_with("ami-"));
 
     assert_eq!((turns(&metrics, "launch"), turns(&metrics, "cleanUp")), (0, 0));
+}
+
+/// EC2 counts calls, and a reading of a large cluster is several: what is in no bucket is what others of the account are
+/// refused for.
+#[tokio::test]
+async fn every_page_and_every_part_of_a_long_list_takes_a_turn_of_its_own() {
+    let metrics = Metrics::default();
+    let mut scenario = Scenario::default().with_pool(P5, "us-east-1a", MarketType::OnDemand, 1, 1, 1001);
+    scenario.throttling = false;
+    scenario.others = vec![OtherInstances {
+        instance_type: P5.to_owned(),
+        zone: "us-east-1a".to_owned(),
+        capacity_type: MarketType::OnDemand,
+        count: 1001,
+        tags: BTreeMap::from([(TAG_CLUSTER_UID.to_owned(), UID.to_owned())]),
+    }];
+    let (cloud, simulator) = cloud_of(scenario, &metrics).await;
+    let ours = Tags::from([(TAG_CLUSTER_UID.to_owned(), UID.to_owned())]);
+    let mut ids: Vec<InstanceId> =
+        simulator.instances().iter().map(|one| InstanceId::from(one.instance_id.as_str())).collect();
+    // One that EC2 does not know makes it refuse a call, which is sent again without it.
+    ids.push(InstanceId::from("i-ffffffffffffffff0"));
+
+    assert_eq!(cloud.instances_by_tags(&ours).await.unwrap().len(), 1001);
+    assert_eq!(cloud.instances(&ids).await.unwrap().len(), 1001);
+    assert_eq!(cloud.health(&ids).await.unwrap().len(), 1001);
+    cloud.topology(None, &ids[..250]).await.unwrap();
+    cloud.terminate_instances(&ids).await.unwrap();
+
+    let calls = |operations: &[&str]| -> u32 {
+        let journal = simulator.journal();
+        u32::try_from(journal.iter().filter(|entry| operations.contains(&entry.operation.as_str())).count()).unwrap()
+    };
+    for (bucket, operations, fewest) in [
+        ("describe", &["DescribeInstances", "DescribeInstanceStatus"][..], 2 + 4 + 12),
+        ("topology", &["DescribeInstanceTopology"], 3),
+        ("terminate", &["TerminateInstances"], 4),
+    ] {
+        assert_eq!((turns(&metrics, bucket), calls(operations)), (fewest, fewest), "{bucket}");
+    }
+}
+
+#[tokio::test]
+async fn a_template_that_is_there_already_is_looked_up_in_a_turn_of_its_own() {
+    let metrics = Metrics::default();
+    let mut scenario = Scenario::demo();
+    // Another process, or the same one later: the name alone shows that it was made.
+    scenario.choices.token_life_seconds = Some(0);
+    let (cloud, _simulator) = cloud_of(scenario, &metrics).await;
+    let made = cloud.create_launch_template(&template("same")).await.unwrap();
+    assert_eq!(turns(&metrics, "describe"), 0);
+    assert_eq!(cloud.create_launch_template(&template("same")).await.unwrap().id, made.id);
+    assert_eq!((turns(&metrics, "launch"), turns(&metrics, "describe")), (2, 1));
 }

@@ -240,6 +240,7 @@ impl World {
 
         let report = examine(&config, &client, options).await.unwrap();
         for entry in simulator.journal() {
+            assert!(!config.ec2.isolated || !matches!(entry.service, "iam" | "pricing"), "{entry:?}");
             let reads = entry.operation.starts_with("Describe") || entry.operation.starts_with("Get");
             assert!(reads || entry.dry(), "{} changes something", entry.operation);
             assert!(entry.resources.is_empty(), "{entry:?}");
@@ -539,8 +540,8 @@ fn cases() -> Vec<Case> {
             |world| world.class()["spec"]["instanceProfile"] = json!("none"),
             Fail,
             Check::Launch,
-            "",
-            "",
+            "Invalid IAM Instance Profile name",
+            "spec.instanceProfile",
         ),
         (
             "a pool without its class",
@@ -721,6 +722,20 @@ async fn each_permission_that_is_taken_away_is_named() {
         };
         assert!(report.checks.iter().find(named).is_some(), "{action}: {report}");
     }
+}
+
+#[tokio::test]
+async fn an_isolated_account_is_examined_without_a_call_to_what_may_have_no_endpoint() {
+    let prices = |report: &Report| {
+        let of_prices = report.checks.iter().find(|one| one.subject == "pricing:GetProducts");
+        of_prices.map(|one| one.result)
+    };
+    let mut world = World::healthy();
+    world.config["ec2"]["isolated"] = json!(true);
+    let report = world.examine().await;
+    assert_eq!(prices(&report), Some(Outcome::Skipped), "{report}");
+    // What is allowed is counted, and has no line of its own.
+    assert_eq!(prices(&World::healthy().examine().await), None);
 }
 
 #[test]

@@ -42,12 +42,15 @@ pub struct Choices {
     pub fleet_volume_tags: FleetVolumeTags,
     /// Whether a template that says what a shutdown from within does may be used for spot instances.
     pub spot_shutdown: SpotShutdown,
+    /// What a shutdown from within does to a spot instance whose template does not say it. A one-time request cannot be
+    /// stopped by a call; what it comes to from within is documented nowhere.
+    pub spot_power_off: SpotPowerOff,
 }
 
 /// A name for the command line, and what it changes.
 type Flip = (&'static str, fn(&mut Choices));
 
-const FLIPS: [Flip; 19] = [
+const FLIPS: [Flip; 20] = [
     ("replay-without-ids", |choices| choices.replay = Replay::WithoutIds),
     ("replay-error", |choices| choices.replay = Replay::Error),
     ("shortfall-unfulfillable", |choices| choices.shortfall = Shortfall::Unfulfillable),
@@ -67,6 +70,7 @@ const FLIPS: [Flip; 19] = [
     ("leaf-spread-packed", |choices| choices.leaf_spread = LeafSpread::Packed),
     ("fleet-volume-tags-refused", |choices| choices.fleet_volume_tags = FleetVolumeTags::Refused),
     ("spot-shutdown-refused", |choices| choices.spot_shutdown = SpotShutdown::Refused),
+    ("spot-power-off-stops", |choices| choices.spot_power_off = SpotPowerOff::Stops),
 ];
 
 impl Choices {
@@ -272,4 +276,15 @@ pub enum SpotShutdown {
     Taken,
     /// The launch is refused.
     Refused,
+}
+
+/// See [`Choices::spot_power_off`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpotPowerOff {
+    /// It ends.
+    #[default]
+    Terminates,
+    /// It would stop; since that is not played, it goes on.
+    Stops,
 }

@@ -18,6 +18,7 @@ use crate::faults::Fault;
 use crate::fixtures::InstanceType;
 use crate::interruption::Interruption;
 use crate::kinds::MarketType;
+use crate::policy::Policy;
 use crate::scenario::ScenarioError;
 use crate::state::World;
 use crate::view;
@@ -31,6 +32,7 @@ pub(crate) fn routes() -> Router<Arc<Simulator>> {
         .route("/_sim/bill", get(bill))
         .route("/_sim/faults", post(add_faults).delete(clear_faults))
         .route("/_sim/denied", post(deny))
+        .route("/_sim/policy", get(policy).post(set_policy))
         .route("/_sim/clock", get(clock).post(advance))
         .route("/_sim/pools", post(pools))
         .route("/_sim/terminate", post(terminate))
@@ -212,6 +214,16 @@ async fn clear_faults(State(simulator): State<Arc<Simulator>>) -> Json<Value> {
 async fn deny(State(simulator): State<Arc<Simulator>>, Json(actions): Json<BTreeSet<String>>) -> Json<Value> {
     simulator.deny(actions.clone());
     Json(json!({"denied": actions}))
+}
+
+async fn policy(State(simulator): State<Arc<Simulator>>) -> Json<Option<Policy>> {
+    Json(crate::policy::in_force(&simulator.settled()))
+}
+
+async fn set_policy(State(simulator): State<Arc<Simulator>>, Json(policy): Json<Option<Policy>>) -> Json<Value> {
+    let held = policy.is_some();
+    simulator.settled().scenario.policy = policy;
+    Json(json!({"held": held}))
 }
 
 async fn clock(State(simulator): State<Arc<Simulator>>) -> Json<Value> {

@@ -72,6 +72,8 @@ pub struct Scenario {
     pub policy: Option<Policy>,
     /// What words of the policy stand for, such as `CLUSTER` and `UID`; `REGION` and `ACCOUNT` are known.
     pub policy_values: BTreeMap<String, String>,
+    /// Access key ids that may do everything whatever the policy says, as people do who set an account up.
+    pub administrators: Vec<String>,
     /// Whether the journal keeps the bodies of requests and answers.
     pub record_bodies: bool,
     /// What AWS does not document.
@@ -289,6 +291,7 @@ impl Default for Scenario {
             collection_round_seconds: 600.0,
             policy: None,
             policy_values: BTreeMap::new(),
+            administrators: vec![],
             record_bodies: false,
             choices: Choices::default(),
             faults: vec![],

@@ -62,7 +62,7 @@ impl Bucket {
             "DescribeInstances" | "DescribeInstanceStatus" | "DescribeSecurityGroups" if !narrow => {
                 Self::new("unfiltered", 50.0, 10.0)
             }
-            o if o.starts_with("Describe") => Self::new("non-mutating", 100.0, 20.0),
+            o if o.starts_with("Describe") || o.starts_with("Get") => Self::new("non-mutating", 100.0, 20.0),
             _ => Self::new("mutating", 50.0, 5.0),
         }
     }

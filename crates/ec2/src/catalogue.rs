@@ -34,9 +34,11 @@ impl Client {
                 .collect()
         };
         let mut types = Vec::new();
+        let mut turns = self.turns(TYPES);
         for request in requests {
             let mut token = None;
             loop {
+                turns.next().await;
                 let page = request.clone().set_next_token(token.take());
                 let call = page.send_with(&self.calls);
                 let output = Box::pin(call).await.map_err(|error| self.failed(TYPES, error))?;
@@ -56,8 +58,9 @@ impl Client {
     pub async fn describe_offerings(&self, zones: &[String]) -> Result<BTreeSet<Offering>, CallError> {
         let filters = (!zones.is_empty()).then(|| vec![filter("location", zones.iter().cloned())]);
         let mut offerings = BTreeSet::new();
-        let mut token = None;
+        let (mut token, mut turns) = (None, self.turns(OFFERINGS));
         loop {
+            turns.next().await;
             let page = DescribeInstanceTypeOfferingsInputBuilder::default()
                 .location_type(LocationType::AvailabilityZone)
                 .set_filters(filters.clone())

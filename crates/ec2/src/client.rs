@@ -1,6 +1,7 @@
 //! The connection: region, endpoint, credentials, retries and timeouts.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
@@ -17,6 +18,7 @@ use thiserror::Error;
 use crate::agent::Agent;
 use crate::error::{failure, root};
 use crate::journal::Journal;
+use crate::pace::{Pace, Turns};
 
 /// Attempts of every call that is no launch: all of them are idempotent by name, token or nature.
 const ATTEMPTS: u32 = 5;
@@ -93,6 +95,8 @@ pub struct Client {
     pub(crate) parameters: aws_sdk_ssm::Client,
     /// The Price List API.
     pub(crate) prices: aws_sdk_pricing::Client,
+    /// When a further call of one reading may be sent; `None`: at once.
+    pub(crate) pace: Option<Arc<dyn Pace>>,
     /// The Region.
     pub(crate) region: String,
     /// For messages.
@@ -171,11 +175,24 @@ impl Client {
             launches: aws_sdk_ec2::Client::from_conf(launches.build()),
             parameters: aws_sdk_ssm::Client::from_conf(parameters.build()),
             prices: aws_sdk_pricing::Client::from_conf(prices.build()),
+            pace: None,
             region: of,
             endpoint,
             parameters_endpoint,
             prices_endpoint,
         })
+    }
+
+    /// The same client, whose further calls of one reading wait for their turns.
+    #[must_use]
+    pub fn paced(mut self, pace: Arc<dyn Pace>) -> Self {
+        self.pace = Some(pace);
+        self
+    }
+
+    /// The turns of the calls of one reading.
+    pub(crate) fn turns(&self, operation: &'static str) -> Turns<'_> {
+        Turns::of(self.pace.as_deref(), operation)
     }
 
     /// The error of a call to EC2.

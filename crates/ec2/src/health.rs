@@ -29,10 +29,11 @@ pub struct InstanceHealth {
 impl Client {
     /// Health of these instances, whatever their state; ids that EC2 does not know are missing from the answer.
     pub async fn describe_instance_health(&self, ids: &[InstanceId]) -> Result<Vec<InstanceHealth>, CallError> {
-        let mut all = Vec::new();
+        let (mut all, mut turns) = (Vec::new(), self.turns(OPERATION));
         for chunk in ids.chunks(IDS) {
             let mut wanted = chunk.to_vec();
             while !wanted.is_empty() {
+                turns.next().await;
                 let call = DescribeInstanceStatusInputBuilder::default()
                     .include_all_instances(true)
                     .set_instance_ids(Some(wanted.iter().map(|id| id.as_str().to_owned()).collect()))

@@ -13,6 +13,7 @@ use muster_core::model::names::InstanceId;
 
 use crate::Client;
 use crate::convert::{from_tags, present, tag_filters, text};
+use crate::pace::Turns;
 
 const DESCRIBE: &str = "DescribeInstances";
 const TERMINATE: &str = "TerminateInstances";
@@ -55,7 +56,7 @@ pub struct Terminated {
 impl Client {
     /// Describes instances, in order of id. Always filtered or by id, and paginated.
     pub async fn describe_instances(&self, query: &InstanceQuery) -> Result<Vec<Instance>, CallError> {
-        let mut instances = Vec::new();
+        let (mut instances, mut turns) = (Vec::new(), self.turns(DESCRIBE));
         match query {
             InstanceQuery::Tags(tags) => {
                 if tags.is_empty() {
@@ -63,6 +64,7 @@ impl Client {
                 }
                 let mut token = None;
                 loop {
+                    turns.next().await;
                     let page = DescribeInstancesInputBuilder::default()
                         .set_filters(Some(tag_filters(tags)))
                         .max_results(PAGE)
@@ -78,7 +80,7 @@ impl Client {
             }
             InstanceQuery::Ids(ids) => {
                 for chunk in distinct(ids).chunks(IDS) {
-                    self.describe_known(chunk, &mut instances).await?;
+                    self.describe_known(chunk, &mut turns, &mut instances).await?;
                 }
             }
         }
@@ -86,9 +88,15 @@ impl Client {
         Ok(instances)
     }
 
-    async fn describe_known(&self, ids: &[InstanceId], instances: &mut Vec<Instance>) -> Result<(), CallError> {
+    async fn describe_known(
+        &self,
+        ids: &[InstanceId],
+        turns: &mut Turns<'_>,
+        instances: &mut Vec<Instance>,
+    ) -> Result<(), CallError> {
         let mut wanted = ids.to_vec();
         while !wanted.is_empty() {
+            turns.next().await;
             let request = DescribeInstancesInputBuilder::default().set_instance_ids(Some(texts(&wanted)));
             match Box::pin(request.send_with(&self.calls)).await.map_err(|error| self.failed(DESCRIBE, error)) {
                 Ok(output) => {
@@ -104,10 +112,11 @@ impl Client {
     /// Terminates instances. Idempotent. One unknown id makes EC2 refuse the whole call, so ids it names as unknown are
     /// excluded, reported, and the rest is sent again.
     pub async fn terminate_instances(&self, ids: &[InstanceId]) -> Result<Terminated, CallError> {
-        let mut done = Terminated::default();
+        let (mut done, mut turns) = (Terminated::default(), self.turns(TERMINATE));
         for chunk in distinct(ids).chunks(IDS) {
             let mut wanted = chunk.to_vec();
             while !wanted.is_empty() {
+                turns.next().await;
                 let request = TerminateInstancesInputBuilder::default().set_instance_ids(Some(texts(&wanted)));
                 match Box::pin(request.send_with(&self.calls)).await.map_err(|error| self.failed(TERMINATE, error)) {
                     Ok(_) => {
@@ -138,9 +147,11 @@ impl Client {
                 .map(|chunk| DescribeInstanceTopologyInputBuilder::default().set_instance_ids(Some(texts(chunk))))
                 .collect(),
         };
+        let mut turns = self.turns(TOPOLOGY);
         for request in requests {
             let mut token = None;
             loop {
+                turns.next().await;
                 let page = request.clone().set_next_token(token.take());
                 // One try: the budget is one call a second, and the SDK's own tries would not keep to it.
                 let call = page.send_with(&self.launches);

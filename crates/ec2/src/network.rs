@@ -52,8 +52,9 @@ impl Client {
     pub async fn describe_subnets(&self, query: &NetworkQuery) -> Result<Vec<Subnet>, CallError> {
         query.checked(SUBNETS)?;
         let mut subnets = Vec::new();
-        let mut token = None;
+        let (mut token, mut turns) = (None, self.turns(SUBNETS));
         loop {
+            turns.next().await;
             let page = DescribeSubnetsInputBuilder::default()
                 .set_filters(Some(query.filters("subnet-id")))
                 .max_results(PAGE)
@@ -74,8 +75,9 @@ impl Client {
     pub async fn describe_security_groups(&self, query: &NetworkQuery) -> Result<Vec<SecurityGroup>, CallError> {
         query.checked(GROUPS)?;
         let mut groups = Vec::new();
-        let mut token = None;
+        let (mut token, mut turns) = (None, self.turns(GROUPS));
         loop {
+            turns.next().await;
             let page = DescribeSecurityGroupsInputBuilder::default()
                 .set_filters(Some(query.filters("group-id")))
                 .max_results(PAGE)

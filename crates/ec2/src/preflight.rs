@@ -16,6 +16,7 @@ use aws_sdk_ec2::operation::describe_placement_groups::builders::DescribePlaceme
 use aws_sdk_ec2::operation::describe_security_groups::builders::DescribeSecurityGroupsInputBuilder;
 use aws_sdk_ec2::operation::describe_spot_price_history::builders::DescribeSpotPriceHistoryInputBuilder;
 use aws_sdk_ec2::operation::describe_subnets::builders::DescribeSubnetsInputBuilder;
+use aws_sdk_ec2::operation::get_console_output::builders::GetConsoleOutputInputBuilder;
 use aws_sdk_ec2::operation::run_instances::builders::RunInstancesInputBuilder;
 use aws_sdk_ec2::operation::terminate_instances::builders::TerminateInstancesInputBuilder;
 use aws_sdk_ec2::types::{IamInstanceProfileSpecification, InstanceType, RequestLaunchTemplateData};
@@ -158,6 +159,13 @@ impl Client {
     /// Errors: what it would be refused for.
     pub async fn dry_run_terminate(&self, id: &InstanceId) -> Result<(), CallError> {
         dry!(self, "TerminateInstances", TerminateInstancesInputBuilder::default().instance_ids(id.as_str()))
+    }
+
+    /// Asks whether the console of an instance could be read.
+    ///
+    /// Errors: what it would be refused for.
+    pub async fn dry_run_console(&self, id: &InstanceId) -> Result<(), CallError> {
+        dry!(self, "GetConsoleOutput", GetConsoleOutputInputBuilder::default().instance_id(id.as_str()))
     }
 
     /// Asks whether a launch template could be deleted, by id.

@@ -25,9 +25,11 @@ impl Client {
     /// The spot prices of Linux that hold at `now`, for these types. A type or zone without a spot capacity type is missing.
     pub async fn describe_spot_prices(&self, types: &[String], now: Timestamp) -> Result<SpotPrices, CallError> {
         let mut newest: BTreeMap<(String, String), (i64, u64)> = BTreeMap::new();
+        let mut turns = self.turns(HISTORY);
         for chunk in types.chunks(TYPES) {
             let mut token = None;
             loop {
+                turns.next().await;
                 let names = chunk.iter().map(|name| InstanceType::from(name.as_str())).collect();
                 let page = DescribeSpotPriceHistoryInputBuilder::default()
                     .set_instance_types(Some(names))

@@ -33,8 +33,9 @@ impl Client {
         filters.extend(query.owner.iter().map(|owner| filter("owner-id", [owner.clone()])));
         filters.extend(query.match_criteria.iter().map(|one| filter("instance-match-criteria", [one.clone()])));
         let mut found = Vec::new();
-        let mut token = None;
+        let (mut token, mut turns) = (None, self.turns(DESCRIBE));
         loop {
+            turns.next().await;
             let page = DescribeCapacityReservationsInputBuilder::default()
                 .set_capacity_reservation_ids(some(query.ids.clone()))
                 .set_filters(some(filters.clone()))

@@ -41,6 +41,7 @@ impl Client {
             Err(error) if error.kind == ErrorClass::AlreadyExists => error,
             Err(error) => return Err(error),
         };
+        self.turns(DESCRIBE).further().next().await;
         let by_name = DescribeLaunchTemplatesInputBuilder::default().launch_template_names(&name);
         let found = Box::pin(by_name.send_with(&self.calls)).await.map_err(|error| self.failed(DESCRIBE, error))?;
         found.launch_templates().first().map(template).ok_or(error)
@@ -49,8 +50,9 @@ impl Client {
     /// Templates that carry all of these tags, in order of name.
     pub async fn describe_launch_templates(&self, tags: &Tags) -> Result<Vec<LaunchTemplate>, CallError> {
         let mut templates = Vec::new();
-        let mut token = None;
+        let (mut token, mut turns) = (None, self.turns(DESCRIBE));
         loop {
+            turns.next().await;
             let page = DescribeLaunchTemplatesInputBuilder::default()
                 .set_filters(some(tag_filters(tags)))
                 .max_results(PAGE)

@@ -27,6 +27,8 @@ const BATCH: &str = "doctor";
 pub(super) struct Whose {
     pub(super) cluster_uid: String,
     pub(super) cluster_name: String,
+    /// `ec2.isolated`: services that may have no endpoint in the VPC are not asked.
+    pub(super) isolated: bool,
     /// The cluster's version, which decides which images fit.
     pub(super) kubernetes: Option<String>,
 }
@@ -343,7 +345,13 @@ async fn actions(ec2: &Client, whose: &Whose, looked: &Looked) -> Vec<(String, T
             None => Trial::NothingToTry("the cluster's version"),
         },
     );
-    add("pricing:GetProducts", ec2.try_list_prices().await.into());
+    add(
+        "pricing:GetProducts",
+        match whose.isolated {
+            true => Trial::NothingToTry("an endpoint of the Price List API, which ec2.isolated says there is not"),
+            false => ec2.try_list_prices().await.into(),
+        },
+    );
     let tags = whose.tags();
     let template = ec2.dry_run_launch_template(BATCH, &tags.of(ResourceKind::LaunchTemplate)).await;
     add("ec2:CreateLaunchTemplate", template.into());
@@ -404,9 +412,17 @@ async fn actions(ec2: &Client, whose: &Whose, looked: &Looked) -> Vec<(String, T
         },
     );
     let instances = ec2.describe_instances(&InstanceQuery::Tags(ours)).await.unwrap_or_default();
+    let running = instances.iter().find(|instance| instance.state == InstanceState::Running);
+    add(
+        "ec2:GetConsoleOutput",
+        match running {
+            Some(instance) => ec2.dry_run_console(&instance.id).await.into(),
+            None => Trial::NothingToTry("an instance of Muster's"),
+        },
+    );
     add(
         "ec2:TerminateInstances",
-        match instances.iter().find(|instance| instance.state == InstanceState::Running) {
+        match running {
             Some(instance) => ec2.dry_run_terminate(&instance.id).await.into(),
             None => Trial::NothingToTry("an instance of Muster's"),
         },

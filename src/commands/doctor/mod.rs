@@ -80,6 +80,7 @@ pub async fn examine(config: &Config, client: &Client, ec2: Option<ClientOptions
             let whose = account::Whose {
                 cluster_uid: cluster::uid(client).await?,
                 cluster_name: config.access.name.clone(),
+                isolated: config.ec2.isolated,
                 kubernetes: facts.cluster.api_server.map(|version| version.to_string()),
             };
             let first = account::first(&ec2).await;

@@ -12,7 +12,7 @@ use muster_api::{batch_state, books, keys, pod_state};
 use muster_core::batch::{
     BatchEvent, Booking, Change, Converge, Look, Made, Note, OwnerLook, Probes, Sight, dollars, gone,
 };
-use muster_core::ec2::{CallError, ErrorClass};
+use muster_core::ec2::{CallError, ErrorClass, last_lines};
 use muster_core::model::gang::{Membership, Phase};
 use muster_core::model::names::InstanceId;
 use muster_core::model::node::{Taint as KnownTaint, TaintEffect, instance_of};
@@ -59,6 +59,7 @@ pub(in crate::provisioner) async fn look(context: &Context, state: &State, look:
         Look::Fleet(id) => cloud.fleet(id).await.map(Sight::Fleet),
         Look::Group(name) => cloud.placement_group(name).await.map(Sight::Group),
         Look::Topology { group, ids } => cloud.topology(group.as_deref(), ids).await.map(Sight::Topology),
+        Look::Console(id) => cloud.console(id).await.map(|text| Sight::Console(last_lines(&text))),
         Look::Reservations(pools) => {
             reservations::refresh(context, pools, state).await;
             Ok(Sight::Read)

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::decision::{BatchEvent, Change, Converge, Decision, Failure, Look, Made, Memory, Note, Scratch, Sight};
 use super::decision::{Requeue, Working, World};
+use super::join::JoinCause;
 use super::settle::pause_of;
 use crate::ec2::error::{CallError, ErrorClass};
 use crate::ec2::seen::{Instance, PlacementGroup};
@@ -184,6 +185,23 @@ impl<'a> Case<'a> {
         Ok(match self.look(Look::Topology { group, ids: ids.to_vec() })? {
             Ok(Sight::Topology(places)) => Some(places),
             Ok(_) | Err(_) => None,
+        })
+    }
+
+    /// What the console of the first of these that never registered ends with, in a sentence; empty if all of them did. The right
+    /// to read it is optional: whatever comes of it, the batch goes on.
+    pub(super) fn console(&self, failed: &BTreeMap<InstanceId, JoinCause>) -> Step<String> {
+        let mut mute = failed.iter().filter(|(_, cause)| **cause == JoinCause::NeverRegistered);
+        let Some((id, _)) = mute.next() else { return Ok(String::new()) };
+        Ok(match self.look(Look::Console(id.clone()))? {
+            Ok(Sight::Console(Some(lines))) => format!("; the console of {id} ends: \"{lines}\""),
+            Ok(_) => format!("; the console of {id} is empty"),
+            Err(error) if error.kind == ErrorClass::Permission => {
+                format!("; the console of {id} is not shown, since ec2:GetConsoleOutput is not allowed")
+            }
+            Err(error) => {
+                format!("; the console of {id} is not shown ({})", error.code.as_deref().unwrap_or("no answer"))
+            }
         })
     }
 

@@ -449,6 +449,8 @@ pub enum Look {
         /// Instances.
         ids: Vec<InstanceId>,
     },
+    /// What an instance wrote on its console.
+    Console(InstanceId),
     /// The owner as the API server has it.
     Owner(OwnerLook),
     /// Free hosts of the reservations of these pools.
@@ -491,6 +493,8 @@ pub enum Sight {
     Group(Option<PlacementGroup>),
     /// Network nodes from the top, by instance.
     Topology(BTreeMap<InstanceId, Vec<String>>),
+    /// The last lines of a console; `None` if nothing is on it.
+    Console(Option<String>),
     /// Whether the owner exists and has not ended.
     Owner(bool),
     /// Names.

@@ -239,8 +239,10 @@ fn judge(case: &Case<'_>, status: &BatchStatus, joiners: &[Joiner]) -> Step<Judg
     } else {
         describe_failures(&failed)
     };
+    let console = case.console(&failed)?;
     let cost = repair::cost_since_launch(status, now);
-    let stated = format!("{why}; {cost} spent on {} that never served", counted(status.instances.len(), "instance"));
+    let stated =
+        format!("{why}{console}; {cost} spent on {} that never served", counted(status.instances.len(), "instance"));
     let dead = failed.values().any(|cause| matches!(cause, JoinCause::Died(_)));
     let reason = if lacking.is_some() {
         "DevicesMissing"

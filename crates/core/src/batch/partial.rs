@@ -168,7 +168,7 @@ fn serve(case: &Case<'_>) -> Step<Turn> {
     }
     let mut turn = Turn::default();
     if !joined.failed.is_empty() {
-        let why = describe_failures(&joined.failed);
+        let why = describe_failures(&joined.failed) + &case.console(&joined.failed)?;
         // Nothing is known of its capacity, but the next round had better try something else.
         if let Some(pool) = offering(&status) {
             turn = turn.note(Note::NoCapacity { pools: vec![pool], count: 1 });

@@ -27,6 +27,8 @@ pub fn without(action: &str) -> Without {
         | "ec2:DescribeInstanceStatus"
         | "ec2:DescribeSpotPriceHistory"
         | "ec2:DeleteFleets" => Without::GoesOn,
+        // What a machine that never joined wrote last is a help to people alone.
+        "ec2:GetConsoleOutput" => Without::GoesOn,
         // An image that is known goes on; a class without one says so itself.
         "ssm:GetParameter" => Without::GoesOn,
         // The list that Muster brings stands in.

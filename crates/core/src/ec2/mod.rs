@@ -7,6 +7,7 @@ pub(crate) mod access;
 pub(crate) mod blame;
 pub(crate) mod bootstrap;
 pub(crate) mod bottlerocket;
+pub(crate) mod console;
 pub(crate) mod denials;
 pub(crate) mod error;
 pub(crate) mod families;
@@ -32,6 +33,7 @@ pub use crate::model::tags::{
 pub use access::{EksCluster, Surroundings, complete, is_incomplete, wrong_access};
 pub use blame::Blame;
 pub use bootstrap::{Bootstrap, ClusterAccess, USER_DATA_LIMIT, UserDataError, user_data_al2023};
+pub use console::last_lines;
 pub use denials::{Denials, Refused, Without, denied_action, without};
 pub use error::{CallError, ErrorClass, Next, classify, known_code};
 pub use families::user_data;

@@ -4,6 +4,7 @@
 mod fill;
 pub(crate) mod order;
 pub(crate) mod others;
+pub(crate) mod power_off;
 mod start;
 
 use jiff::Timestamp;

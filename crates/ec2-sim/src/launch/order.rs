@@ -50,6 +50,8 @@ pub(crate) struct Candidate {
     pub(crate) interfaces: Vec<InterfaceSpec>,
     pub(crate) security_groups: Vec<String>,
     pub(crate) user_data: Option<String>,
+    /// After how long a machine that becomes no node ends itself.
+    pub(crate) ends_itself_after: Option<jiff::SignedDuration>,
     /// Where its hosts may come from.
     pub(crate) source: Source,
     pub(crate) tags: BTreeMap<String, String>,

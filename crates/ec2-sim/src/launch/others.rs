@@ -46,6 +46,7 @@ pub(crate) fn place_others(world: &mut World, now: Timestamp) -> Result<(), Scen
             interfaces: vec![InterfaceSpec { card: 0, device: 0, kind: InterfaceKind::Plain, prefixes: 0 }],
             security_groups: vec![],
             user_data: None,
+            ends_itself_after: None,
             source: Source::Pool,
             tags: other.tags.clone(),
             volume_tags: other.tags.clone(),

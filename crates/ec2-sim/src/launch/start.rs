@@ -13,7 +13,7 @@ use crate::scenario::Delays;
 use crate::state::World;
 use crate::state::agenda::Due;
 use crate::state::fleets::FleetLaunch;
-use crate::state::instances::{Instance, Interface, InterfaceKind};
+use crate::state::instances::{FROM_WITHIN, Instance, Interface, InterfaceKind};
 
 /// Makes the instances on the hosts taken.
 pub(super) fn commit(
@@ -150,6 +150,12 @@ fn start(
     let moments = [Some(now), instance.running_at, instance.shutdown_at, instance.terminated_at];
     for moment in moments.into_iter().flatten() {
         world.agenda.add(moment, Due::StateChange(id.clone()));
+    }
+    let end = life.running_at.zip(candidate.ends_itself_after).map(|(started, after)| later(started, after));
+    if let Some(end) = end
+        && life.registers_at.is_none_or(|at| at > end)
+    {
+        world.agenda.add(end, Due::Terminate { instance: id.clone(), reason: FROM_WITHIN });
     }
     for (at, interruption) in life.interruptions {
         world.agenda.add(at, Due::Interrupt(Interruption { instance_ids: vec![id.clone()], ..interruption }));

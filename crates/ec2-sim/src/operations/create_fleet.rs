@@ -9,6 +9,7 @@ use crate::journal::Failure;
 use crate::kinds::{MarketType, ReservationKind};
 use crate::launch::launch;
 use crate::launch::order::{Candidate, Order, Ranking, Source};
+use crate::launch::power_off::ends_itself_after;
 use crate::operations::fleets::Shown;
 use crate::operations::launch_templates::{check_version, find as find_template, mismatch, resolve};
 use crate::operations::named::{check_token, find_subnet, find_type};
@@ -344,6 +345,7 @@ fn candidate(
         interfaces: interfaces(data, instance_type, refusal)?,
         security_groups,
         user_data: data.get("UserData").map(str::to_owned),
+        ends_itself_after: ends_itself_after(&world.scenario.choices, data, spec.capacity_type),
         tags,
         volume_tags,
         interface_tags,

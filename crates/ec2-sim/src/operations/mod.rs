@@ -1,6 +1,7 @@
 //! The operations, one file per family.
 
 mod catalog;
+mod console;
 mod create_fleet;
 mod filters;
 mod fleets;
@@ -102,7 +103,7 @@ impl Reply {
 pub(crate) type Handler = fn(&mut World, &Call<'_>) -> Result<Reply, ApiError>;
 
 /// The operations of EC2 that are played.
-const EC2: [(&str, Handler); 28] = [
+const EC2: [(&str, Handler); 29] = [
     ("CancelCapacityReservation", reservations::cancel),
     ("CreateCapacityReservation", reservations::create),
     ("CreateFleet", create_fleet::create),
@@ -129,6 +130,7 @@ const EC2: [(&str, Handler); 28] = [
     ("DescribeSpotPriceHistory", prices::spot_history),
     ("DescribeSubnets", network::subnets),
     ("DescribeVolumes", volumes::describe),
+    ("GetConsoleOutput", console::output),
     ("RunInstances", run_instances::run),
     ("TerminateInstances", instances::terminate),
 ];

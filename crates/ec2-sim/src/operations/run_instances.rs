@@ -7,6 +7,7 @@ use crate::interfaces::{interfaces, security_groups};
 use crate::kinds::MarketType;
 use crate::launch::launch;
 use crate::launch::order::{Candidate, Order, Ranking, Source};
+use crate::launch::power_off::ends_itself_after;
 use crate::operations::create_fleet::{check_group, check_profile, check_security_groups, check_shutdown, group};
 use crate::operations::launch_templates::{check_user_data, check_version, find as find_template, mismatch, resolve};
 use crate::operations::named::{check_token, find_subnet, find_type};
@@ -249,6 +250,7 @@ fn candidate(
         interfaces: interfaces(data, instance_type, refusal)?,
         security_groups,
         user_data: data.get("UserData").map(str::to_owned),
+        ends_itself_after: ends_itself_after(&world.scenario.choices, data, capacity_type),
     })
 }
 

@@ -137,8 +137,9 @@ impl Demands<'_> {
                     self.on(&action, "placement-group", name, &group.tags, vec![strategy, named]);
                 }
             }
-            "TerminateInstances" => {
-                for id in form.list("InstanceId") {
+            "TerminateInstances" | "GetConsoleOutput" => {
+                let one = form.get("InstanceId").map(str::to_owned);
+                for id in form.list("InstanceId").into_iter().chain(one) {
                     if let Some(instance) = world.instances.get(&id) {
                         self.on(&action, "instance", &id, &instance.tags, vec![]);
                     }
@@ -251,6 +252,11 @@ impl Demands<'_> {
         let account = &world.scenario.account;
         for profile in ends(&["IamInstanceProfile.Name", "IamInstanceProfile.Arn"]) {
             let name = profile.rsplit('/').next().unwrap_or(&profile);
+            let profiles = &world.scenario.instance_profiles;
+            if !profiles.is_empty() && !profiles.iter().any(|known| known == name) {
+                // A profile that does not exist has no role that could be passed: the launch is refused for its name.
+                continue;
+            }
             let service = ("iam:PassedToService".to_owned(), "ec2.amazonaws.com".to_owned());
             self.add("iam:PassRole", format!("arn:aws:iam::{account}:role/{name}"), [service]);
         }

@@ -13,13 +13,21 @@ use crate::state::World;
 use self::demands::Demand;
 pub use self::document::{Conditions, Effect, Policy, Statement, Words};
 
+/// The policy that calls are held against now, its words filled in.
+pub(crate) fn in_force(world: &World) -> Option<Policy> {
+    world.scenario.policy.clone().map(|policy| policy.filled(&world.scenario.policy_values()))
+}
+
 /// Holds a call against the scenario's policy and the actions denied since.
 ///
 /// # Errors
 /// `UnauthorizedOperation`, or its name in the other services, naming action and resource.
 pub(crate) fn check(world: &World, request: &Request, _now: Timestamp) -> Result<(), ApiError> {
-    let policy = world.scenario.policy.clone().map(|policy| policy.filled(&world.scenario.policy_values()));
+    let policy = in_force(world);
     if policy.is_none() && world.denied.is_empty() {
+        return Ok(());
+    }
+    if request.access_key.as_ref().is_some_and(|key| world.scenario.administrators.contains(key)) {
         return Ok(());
     }
     // The cloud controller has an identity of its own.

@@ -44,6 +44,8 @@ pub(crate) struct Request {
     pub(crate) body: String,
     pub(crate) host: String,
     pub(crate) signed: bool,
+    /// Whose signature it is.
+    pub(crate) access_key: Option<String>,
     pub(crate) attempt: Option<u32>,
     pub(crate) user_agent: Option<String>,
 }
@@ -60,6 +62,7 @@ impl Request {
             body: String::new(),
             host: String::new(),
             signed: true,
+            access_key: None,
             attempt: Some(1),
             user_agent: Some("cloud-controller-manager".to_owned()),
         }
@@ -76,12 +79,19 @@ impl Request {
             body: String::from_utf8_lossy(body).into_owned(),
             host: text("host").unwrap_or("127.0.0.1").to_owned(),
             signed: text("authorization").is_some_and(|v| v.starts_with("AWS4-")),
+            access_key: text("authorization").and_then(access_key),
             attempt: text("amz-sdk-request").and_then(|v| {
                 v.split(';').find_map(|part| part.trim().strip_prefix("attempt=")).and_then(|n| n.parse().ok())
             }),
             user_agent: text("user-agent").map(str::to_owned),
         }
     }
+}
+
+/// `AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260101/us-east-1/ec2/aws4_request, SignedHeaders=…`
+fn access_key(authorization: &str) -> Option<String> {
+    let credential = authorization.split_once("Credential=")?.1;
+    credential.split('/').next().filter(|key| !key.is_empty()).map(str::to_owned)
 }
 
 fn dispatch(method: &Method, path: &str, target: Option<&str>, body: &[u8]) -> (Service, String, Form) {

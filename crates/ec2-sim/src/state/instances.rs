@@ -13,6 +13,9 @@ use crate::kinds::MarketType;
 pub(crate) const BY_USER: (&str, &str) =
     ("Client.UserInitiatedShutdown", "Client.UserInitiatedShutdown: User initiated shutdown");
 
+/// The `stateReason` of an instance that was shut down from within.
+pub(crate) const FROM_WITHIN: &str = "Client.InstanceInitiatedShutdown";
+
 /// An instance, living or dead.
 #[derive(Debug, Clone)]
 pub(crate) struct Instance {

@@ -150,6 +150,17 @@ async fn an_action_that_is_denied_is_denied_alone_and_until_it_is_allowed_again(
     assert_eq!(fleet_ids(&sim.ok("CreateFleet", &fleet).await).len(), 2);
 }
 
+/// The calls of these tests are signed with the key `x`.
+#[tokio::test]
+async fn whoever_administers_the_account_may_do_what_the_policy_does_not_allow() {
+    let mut scenario = guarded();
+    Sim::new(scenario.clone()).denied("DescribeVolumes", &[]).await;
+    scenario.administrators = vec!["somebody".to_owned()];
+    Sim::new(scenario.clone()).denied("DescribeVolumes", &[]).await;
+    scenario.administrators.push("x".to_owned());
+    Sim::new(scenario).ok("DescribeVolumes", &[]).await;
+}
+
 #[tokio::test]
 async fn a_dry_run_of_a_launch_looks_at_permissions_and_parameters_and_never_at_capacity() {
     let mut scenario = small();

@@ -3,6 +3,7 @@
 mod eks;
 mod first_launch;
 mod launch;
+mod power_off;
 mod reads;
 mod support;
 mod ways;

@@ -61,6 +61,17 @@ impl World {
         subnet_id: Option<String>,
         capacity_type: CapacityType,
     ) -> LaunchTemplate {
+        self.template_with(tags, subnet_id, capacity_type, "hello").await
+    }
+
+    /// As [`World::template_in`], with user data of its own.
+    pub(crate) async fn template_with(
+        &self,
+        tags: &BatchTags,
+        subnet_id: Option<String>,
+        capacity_type: CapacityType,
+        user_data: &str,
+    ) -> LaunchTemplate {
         let types = self.client.describe_instance_types(&[P5.to_owned()]).await.expect("the simulator answers");
         let of_template = tags.of(ResourceKind::LaunchTemplate);
         self.client.create_launch_template(&other(&of_template)).await.expect("the simulator answers");
@@ -72,7 +83,7 @@ impl World {
             public_address: None,
             metadata: MetadataOptions::default(),
             network_interfaces: efa_layout(&types[0], Efa::Auto, Purpose::Gang, &[GROUP.to_owned()]),
-            user_data: "hello".to_owned(),
+            user_data: user_data.to_owned(),
             block_devices: Vec::new(),
             detailed_monitoring: false,
             capacity_type,

@@ -209,7 +209,7 @@ pub(super) const EVENTS: [Row; 55] = [
         "On the NodeBatch: too many nodes did not register in time.",
         "User data, network, permissions of the nodes' role, or the image.",
         &[
-            "Read the causes in the message, then the console output of an instance.",
+            "Read the causes in the message, and the last lines of a console beside them.",
             "muster doctor looks at role, subnets, security groups and the way to the cluster.",
         ],
     ),

@@ -74,7 +74,7 @@ impl Effect {
             Look::Tagged(_) => Self::Tagged,
             Look::Fleet(_) => Self::Fleet,
             Look::Group(_) => Self::Group,
-            Look::Topology { .. } => Self::Topology,
+            Look::Topology { .. } | Look::Console(_) => Self::Topology,
             Look::Owner(_) => Self::Owner,
             Look::Reservations(_) => Self::Reservations,
             Look::IntolerantDaemonSets(_) | Look::Occupied(_) => Self::DaemonSets,

@@ -541,6 +541,7 @@ impl Ec2 {
                 };
                 Sight::Topology(running.map(place).collect())
             }
+            Look::Console(id) => Sight::Console(self.vms.contains_key(id).then(|| "login:".to_owned())),
             Look::Owner(_) | Look::Reservations(_) | Look::IntolerantDaemonSets(_) | Look::Occupied(_) => Sight::Read,
         })
     }

@@ -462,6 +462,7 @@ fn a_node_that_does_not_join_goes_alone_and_its_offering_is_left_alone_for_a_whi
     setup.status.instances[1].node = None;
     setup.status.attempts[0].ended = Some(at(NOW - 3600));
     setup.memory.scratch.looked = Some(at(NOW));
+    setup.memory.seen.insert(Look::Console(InstanceId::from("i-2")), Ok(Sight::Console(None)));
     let did = setup.step();
     assert_eq!((ids(&setup.status), setup.status.replaced.len()), (vec!["i-1"], 1));
     assert_eq!(setup.status.replaced[0].loss.as_ref().unwrap().cause, LossCause::Join);

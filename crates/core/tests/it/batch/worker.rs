@@ -390,9 +390,12 @@ impl Worker {
                     .collect();
                 Ok(Sight::Read)
             }
-            Look::Instances(_) | Look::Tagged(_) | Look::Fleet(_) | Look::Group(_) | Look::Topology { .. } => {
-                sim.ec2.look(look)
-            }
+            Look::Instances(_)
+            | Look::Tagged(_)
+            | Look::Fleet(_)
+            | Look::Group(_)
+            | Look::Topology { .. }
+            | Look::Console(_) => sim.ec2.look(look),
         }
     }
 

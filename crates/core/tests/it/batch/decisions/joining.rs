@@ -248,6 +248,9 @@ fn nodes_that_do_not_come_are_replaced_or_all_of_them_go() {
             }
         })
     };
+    // The first of those that never came is looked at once more before it goes.
+    let console = || Look::Console(InstanceId::from("i-3"));
+    let shows = |scene: Scene, lines: Option<&str>| scene.saw(console(), Sight::Console(lines.map(str::to_owned)));
     let nodes = || Look::IntolerantDaemonSets(["n-i-1", "n-i-2", "n-i-3", "n-i-4"].map(str::to_owned).into());
     let stale = || {
         bare(late(601, 700)).status(|status| {
@@ -274,10 +277,23 @@ fn nodes_that_do_not_come_are_replaced_or_all_of_them_go() {
         ("two are late", few()),
         ("two are almost late", late(299, 400)),
         ("two are late, and none was there before", late(300, 400).with(|one| one.nodes.clear())),
-        ("two are late, and one may be replaced", allowed("1", few())),
+        ("two are late, and one may be replaced: what is on the console?", allowed("1", few())),
+        (
+            "two are late, and one may be replaced",
+            shows(allowed("1", few()), Some("nodeadm: no route to host | login:")),
+        ),
+        ("two are late, and a console is empty", shows(allowed("1", few()), None)),
+        ("two are late, and EC2 does not show a console", allowed("1", few()).failed_to_see(console())),
+        (
+            "two are late, and nobody may see a console",
+            allowed("1", few()).with(|one| {
+                let denied = super::super::ec2::error("GetConsoleOutput", Some("UnauthorizedOperation"), Some(403));
+                one.memory.seen.insert(console(), Err(denied));
+            }),
+        ),
         ("two are late, and half may be replaced", allowed("50%", few())),
-        ("two are late, and the pool says nonsense", allowed("many", few())),
-        ("one was replaced before", again(&["i-8"])),
+        ("two are late, and the pool says nonsense", shows(allowed("many", few()), None)),
+        ("one was replaced before", shows(again(&["i-8"]), None)),
         ("none was replaced before", again(&[])),
         (
             "two were launched after the others had come",
@@ -297,7 +313,7 @@ fn nodes_that_do_not_come_are_replaced_or_all_of_them_go() {
                 ("i-4", InstanceState::Pending),
             ]),
         ),
-        ("the time of all is over", over()),
+        ("the time of all is over", shows(over(), None)),
         (
             "the time of all is over, for no known failure",
             late(100, 1500).with(|one| {
@@ -308,7 +324,7 @@ fn nodes_that_do_not_come_are_replaced_or_all_of_them_go() {
         ("the time of all is over while a member runs here", over().with(|one| one.pods = vec![member("a", 0, "i-1")])),
         (
             "the time of all is over while a pod of no gang runs here",
-            over().with(|one| one.pods = vec![single("other", "i-1")]),
+            shows(over(), None).with(|one| one.pods = vec![single("other", "i-1")]),
         ),
         ("half of them have no devices", allowed("0", half())),
         ("half of them have no devices: why not?", allowed("0", half()).saw(nodes(), Sight::Names(Vec::new()))),

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use muster_core::batch::{Look, Sight};
 use muster_core::ec2::{CapacityType, InstanceState};
 use muster_core::model::batch::{AttemptOutcome, BatchPhase, BatchSpec, BatchStatus, MemberState, Owner};
+use muster_core::model::names::InstanceId;
 use muster_core::model::resources::Resources;
 use muster_core::model::snapshot::{Awaiting, Places};
 use muster_core::offering::{CeilingScope, Exclusion};
@@ -106,7 +108,11 @@ fn each_of_its_nodes_joins_serves_and_fails_by_itself() {
         ("none is ready yet", unready(60, 30)),
         ("none is ready in the last second of readyWithin", unready(800, 599)),
         ("none is ready after readyWithin, and registerWithin is not over", unready(800, 600)),
-        ("one never registered", unready(900, 30).with(|one| drop(one.nodes.remove(1)))),
+        ("one never registered: what is on its console?", unready(900, 30).with(|one| drop(one.nodes.remove(1)))),
+        ("one never registered", {
+            let lines = Sight::Console(Some("nodeadm: 401 | login:".to_owned()));
+            unready(900, 30).with(|one| drop(one.nodes.remove(1))).saw(Look::Console(InstanceId::from("i-2")), lines)
+        }),
         ("one never registered in the last second of registerWithin", {
             unready(899, 30).with(|one| drop(one.nodes.remove(1)))
         }),
