@@ -194,6 +194,16 @@ impl Demands<'_> {
     fn launch(&mut self, actions: &[&str], form: &Form) {
         let world = self.world;
         let templates = sent_templates(world, form);
+        let missing = form.parameters().iter().any(|(key, value)| match key.rsplit('.').next() {
+            Some("LaunchTemplateId") => templates.iter().all(|t| t.id != *value),
+            Some("LaunchTemplateName") => templates.iter().all(|t| t.name != *value),
+            _ => false,
+        });
+        if missing {
+            // A part of what would be tagged stands in the template: without it nothing can be judged, and the call is
+            // refused for the template.
+            return;
+        }
         let mut datas: Vec<&Form> = templates.iter().map(|t| &t.data).collect();
         datas.push(form);
         let ends = |names: &[&str]| -> BTreeSet<String> {

@@ -150,6 +150,15 @@ async fn an_action_that_is_denied_is_denied_alone_and_until_it_is_allowed_again(
     assert_eq!(fleet_ids(&sim.ok("CreateFleet", &fleet).await).len(), 2);
 }
 
+#[tokio::test]
+async fn a_launch_from_a_template_that_is_gone_is_refused_for_the_template() {
+    let sim = Sim::new(guarded());
+    let template = sim.template_of(IMAGE).await;
+    sim.ok("DeleteLaunchTemplate", &[("LaunchTemplateId", &template)]).await;
+    let refused = sim.refused("CreateFleet", &Fleet::of(&template, "2", "t1").parameters()).await;
+    assert_eq!(refused, (400, "InvalidLaunchTemplateId.NotFound".to_owned()));
+}
+
 /// The calls of these tests are signed with the key `x`.
 #[tokio::test]
 async fn whoever_administers_the_account_may_do_what_the_policy_does_not_allow() {
