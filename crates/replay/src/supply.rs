@@ -227,7 +227,8 @@ impl Supply {
             node.labels.insert(keys::CAPACITY_TYPE.into(), capacity_type.as_str().into());
         }
         node.labels.insert(keys::NODEPOOL.into(), pool.into());
-        let overhead = offer.map_or_else(|| overhead(&self.daemons, &node), |offer| offer.overhead.clone());
+        // Other DaemonSets may run where the offer is from.
+        let overhead = overhead(&self.daemons, &node);
         Some((node, overhead))
     }
 

@@ -6,7 +6,7 @@ use super::check;
 use super::problem::{Place, Plan, Problem, Rule};
 
 /// Most pods of a problem that is planned once more without preferences.
-const PLANNED: usize = 1_000;
+pub(super) const PLANNED: usize = 1_000;
 /// Most pods of a problem in which each dropped preference is tried again, and most of those that dropped one.
 const TRIED: (usize, usize) = (200, 50);
 
@@ -26,7 +26,6 @@ pub(super) fn without_preferences(
     let required = problem.kinds.iter().map(|kind| kind.last().copied().into_iter().collect()).collect();
     let bare = Problem { kinds: required, ..problem.clone() };
     let other = once(&bare);
-    let missing = |plan: &Plan| -> Vec<bool> { plan.places.iter().map(|place| *place == Place::None).collect() };
     if missing(&other) >= missing(&plan) {
         return plan;
     }
@@ -43,6 +42,11 @@ pub(super) fn without_preferences(
         Some(better) if rank(&better) < rank(&bare) && check::check(problem, &better).is_empty() => better,
         Some(_) | None => bare,
     }
+}
+
+/// Who has no place.
+pub(super) fn missing(plan: &Plan) -> Vec<bool> {
+    plan.places.iter().map(|place| *place == Place::None).collect()
 }
 
 /// The same plan, with every preference kept that holds where the pod stands.

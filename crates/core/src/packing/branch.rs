@@ -159,7 +159,7 @@ pub(super) fn is_valid(
     let comes_last = |(_, at): &Placed| is_joining(compiled, *at);
     let holds = |placed: &mut Vec<Placed>| {
         judge.holds(new, placed)
-            && (placed.is_sorted_by_key(comes_last) || {
+            && (!compiled.comes_last || placed.is_sorted_by_key(comes_last) || {
                 placed.sort_by_key(comes_last);
                 judge.holds(new, placed)
             })

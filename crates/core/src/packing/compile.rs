@@ -50,6 +50,8 @@ pub(super) struct Compiled<'a> {
     pub(super) caps: Vec<Vec<Cap>>,
     /// Per resource: the distinct amounts of the offers, ascending, each with the offers that have at least so much.
     ladders: Vec<Vec<(i64, Bits)>>,
+    /// Whoever waits for a node that is joining has to be accepted after all that are placed as well, and not only in its turn.
+    pub(super) comes_last: bool,
 }
 
 type Selection<'a> = (
@@ -121,7 +123,13 @@ impl<'a> Compiled<'a> {
             caps: problem.classes.iter().map(|class| caps(class, problem)).collect(),
             ladders,
             resources,
+            comes_last: true,
         }
+    }
+
+    /// The same where it is enough that everybody is accepted in turn.
+    pub(super) fn in_turn(self) -> Self {
+        Self { comes_last: false, ..self }
     }
 
     /// The offer at a place of the price order.

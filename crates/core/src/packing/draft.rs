@@ -92,7 +92,7 @@ impl<'c, 'p> Draft<'c, 'p> {
         let found = refused(&placed);
         let nodes = &self.state.compiled.problem.nodes;
         let joining = |pod: &usize| self.slots[*pod].and_then(|at| nodes.get(at)).is_some_and(|node| node.joining);
-        if !found.is_empty() || placed.is_sorted_by_key(joining) {
+        if !found.is_empty() || !self.state.compiled.comes_last || placed.is_sorted_by_key(joining) {
             return found;
         }
         placed.sort_by_key(joining);

@@ -48,17 +48,27 @@ pub fn plan(problem: &Problem) -> Plan {
 }
 
 fn once(problem: &Problem) -> Plan {
-    let compiled = Compiled::new(problem);
-    let topology = Topology::new(&compiled);
-    let cheap = Draft::make(&compiled, &topology, Order::Cost);
+    let plan = planned(&Compiled::new(problem));
+    let waits = plan.places.iter().any(|place| matches!(place, Place::Existing(node) if problem.nodes[*node].joining));
+    if !waits || plan.refused().next().is_none() || problem.pods.len() > again::PLANNED {
+        return plan;
+    }
+    // Nobody is without a place for the sake of those that wait for nodes.
+    let other = planned(&Compiled::new(problem).in_turn());
+    if again::missing(&other) < again::missing(&plan) { other } else { plan }
+}
+
+fn planned(compiled: &Compiled<'_>) -> Plan {
+    let topology = Topology::new(compiled);
+    let cheap = Draft::make(compiled, &topology, Order::Cost);
     let draft = if cheap.is_short() {
         // Somebody has no place: perhaps limits went to later pods, or a domain filled up in an unlucky order.
-        let given = Draft::make(&compiled, &topology, Order::Given);
+        let given = Draft::make(compiled, &topology, Order::Given);
         if given.rank() < cheap.rank() { given } else { cheap }
     } else {
         cheap
     };
-    finish::finish(branch::better(&compiled, &topology, mend::better(&compiled, merge::merged(shift::shifted(draft)))))
+    finish::finish(branch::better(compiled, &topology, mend::better(compiled, merge::merged(shift::shifted(draft)))))
 }
 
 /// A plan made better by a search that begins with it.

@@ -22,19 +22,23 @@ impl State<'_, '_> {
     /// only where it is no dearer than on demand.
     pub(super) fn alternatives<'m>(&'m self, at: usize, mask: &'m Bits) -> impl Iterator<Item = usize> + 'm {
         let own = self.compiled.offer(at);
-        let of_pool = mask.iter().map(|other| self.compiled.offer(other)).filter(|other| other.pool == own.pool);
-        let on_demand = of_pool.filter(|other| other.capacity_type == CapacityType::OnDemand);
-        let on_demand = on_demand.map(|other| other.price).min();
+        let on_demand = self.on_demand(at, mask);
         mask.iter().filter(move |other| {
             let offer = self.compiled.offer(*other);
-            let dear = offer.capacity_type == CapacityType::Spot && on_demand.is_some_and(|price| offer.price > price);
             *other != at
                 && (offer.pool, offer.variant) == (own.pool, own.variant)
                 // Another reserved host is no alternative of a node.
                 && offer.reservation.is_none()
-                && !dear
+                && !is_dear(offer, on_demand)
                 && self.topology.is_same_domain(at, *other)
         })
+    }
+
+    /// The cheapest price on demand in `mask`, in the pool of an offer.
+    fn on_demand(&self, at: usize, mask: &Bits) -> Option<u64> {
+        let own = self.compiled.offer(at);
+        let of_pool = mask.iter().map(|other| self.compiled.offer(other)).filter(|other| other.pool == own.pool);
+        of_pool.filter(|other| other.capacity_type == CapacityType::OnDemand).map(|other| other.price).min()
     }
 
     /// The smallest alternatives in `mask` that bring the values which the pool of an offer asks for; `None` if there are not
@@ -45,6 +49,9 @@ impl State<'_, '_> {
         let mut needed = Needed::default();
         if pool.min_values.is_empty() {
             return Some(needed);
+        }
+        if is_dear(own, self.on_demand(at, mask)) {
+            return None;
         }
         let more = |other: &Offer| -> Vec<i64> {
             let names = pool.left.keys().map(|name| name.as_str());
@@ -73,6 +80,11 @@ impl State<'_, '_> {
                 .needs(at, mask)
                 .is_some_and(|needed| needed.more.is_empty() || self.capacity(at, &needed.more, now, 1) > 0)
     }
+}
+
+/// Whether an offer is spot that is dearer than on demand.
+fn is_dear(offer: &Offer, on_demand: Option<u64>) -> bool {
+    offer.capacity_type == CapacityType::Spot && on_demand.is_some_and(|price| offer.price > price)
 }
 
 /// Values of the keys of `minValues` that a node and its alternatives do not have yet.

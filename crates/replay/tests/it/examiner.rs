@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 
 use supply::Supply;
 
-/// Dumps that are drawn.
+/// Dumps that are drawn, and those with DaemonSets.
 const SEEDS: u64 = 1_200;
+const WITH_DAEMON_SETS: u64 = 300;
 
 fn document(objects: &[Value], catalogue: &Value) -> Value {
     let text = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
@@ -39,7 +40,12 @@ fn carried_out(objects: &[Value], supply: &Supply, document: &Value) -> Vec<Valu
         for mut node in nodes.into_iter().filter(|node| node.phase == kube::Phase::Joining) {
             node.name = node.name.replace('/', "-");
             node.labels.insert(kube::HOSTNAME.to_owned(), node.name.clone());
+            let agents: Vec<_> = supply.agents_of(&node).collect();
+            node.cpu += agents.iter().map(|(_, pod)| pod.cpu).sum::<i64>();
+            node.memory += agents.iter().map(|(_, pod)| pod.memory).sum::<i64>();
+            node.pods += i64::try_from(agents.len()).unwrap();
             after.push(joined(&node));
+            after.extend(agents.into_iter().map(|(of, _)| agent(of, &node.name)));
         }
     }
     for node in kube::items(&document["nodes"]) {
@@ -56,6 +62,8 @@ fn carried_out(objects: &[Value], supply: &Supply, document: &Value) -> Vec<Valu
             "spec": {"taints": node["taints"]},
             "status": {"capacity": capacity, "allocatable": node["allocatable"],
                        "conditions": [{"type": "Ready", "status": "True"}]}}));
+        let stands = supply.launched(node);
+        after.extend(supply.agents_of(stands).map(|(of, _)| agent(of, &name)));
     }
     for entry in kube::items(&document["pods"]) {
         let bound = match entry["outcome"].as_str().unwrap() {
@@ -75,6 +83,22 @@ fn carried_out(objects: &[Value], supply: &Supply, document: &Value) -> Vec<Valu
         pod["status"] = json!({"phase": "Running"});
     }
     after
+}
+
+/// The pod of a DaemonSet on a node.
+fn agent(of: &Value, node: &str) -> Value {
+    let name = format!("{}-{node}", kube::text(&of["metadata"]["name"]));
+    let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": of["metadata"]["name"],
+                       "uid": of["metadata"]["uid"], "controller": true});
+    let template = &of["spec"]["template"];
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"],
+                         "status": {"phase": "Running"}});
+    pod["metadata"]["name"] = json!(name);
+    pod["metadata"]["uid"] = json!(name);
+    pod["metadata"]["namespace"] = of["metadata"]["namespace"].clone();
+    pod["metadata"]["ownerReferences"] = json!([owner]);
+    pod["spec"]["nodeName"] = json!(node);
+    pod
 }
 
 /// A node that has joined.
@@ -115,8 +139,11 @@ fn moved(objects: &[Value], catalogue: &Value, supply: &Supply, first: &Value) -
     faults
 }
 
-fn examined(seed: u64) -> (Value, Vec<String>) {
-    let drawn = draw::dump(seed);
+fn examined(seed: u64, daemon_sets: bool) -> (Value, Vec<String>) {
+    let mut drawn = draw::dump(seed);
+    if daemon_sets {
+        drawn.objects.extend(draw::daemon_sets(seed));
+    }
     let document = document(&drawn.objects, &drawn.catalogue);
     let supply = Supply::of(&drawn.objects, &drawn.catalogue);
     let pods = rules::pods(&drawn.objects);
@@ -132,7 +159,7 @@ fn random_dumps_are_planned_so_that_the_examiner_finds_no_fault() {
     let mut wrong = Vec::new();
     let mut seen = std::collections::BTreeMap::<String, u32>::new();
     for seed in 0..SEEDS {
-        let (document, faults) = examined(seed);
+        let (document, faults) = examined(seed, false);
         for entry in kube::items(&document["pods"]) {
             *seen.entry(kube::text(&entry["outcome"])).or_default() += 1;
             let relaxed = u32::try_from(kube::items(&entry["relaxed"]).len()).unwrap();
@@ -145,4 +172,14 @@ fn random_dumps_are_planned_so_that_the_examiner_finds_no_fault() {
     assert!(wrong.is_empty(), "{} dumps\n{}\n{seen:?}", wrong.len(), wrong.join("\n"));
     let many = |outcome: &str| seen.get(outcome).copied().unwrap_or(0) > 100;
     assert!(["placed", "joining", "buy", "refused", "relaxed"].into_iter().all(many), "{seen:?} shows too little");
+}
+
+#[test]
+fn dumps_with_daemon_sets_are_planned_so_that_the_examiner_finds_no_fault() {
+    let examined = (0..WITH_DAEMON_SETS).map(|seed| (seed, examined(seed, true).1));
+    let wrong: Vec<String> = examined
+        .filter(|(_, faults)| !faults.is_empty())
+        .map(|(seed, faults)| format!("seed {seed}: {}", faults.join("\n    ")))
+        .collect();
+    assert!(wrong.is_empty(), "{} dumps\n{}", wrong.len(), wrong.join("\n"));
 }

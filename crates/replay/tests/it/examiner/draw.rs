@@ -105,6 +105,31 @@ pub(super) fn dump(seed: u64) -> Drawn {
     Drawn { objects, catalogue: catalogue(&mut dice) }
 }
 
+/// DaemonSets for a dump: they leave something of every node.
+pub(super) fn daemon_sets(seed: u64) -> Vec<Value> {
+    let mut dice = Dice(seed ^ 0x0dae_0115);
+    dice.roll(2);
+    let mut one = |number: u64| {
+        let requests = json!({"cpu": dice.pick(&["100m", "300m", "700m"]), "memory": dice.pick(&["128Mi", "768Mi"])});
+        let mut spec = json!({"containers": [{"name": "c", "image": "registry.example.com/agent:1",
+                                              "resources": {"requests": requests}}]});
+        match dice.roll(5) {
+            0 => spec["nodeSelector"] = json!({ZONE: dice.pick(&ZONES)}),
+            1 => spec["nodeSelector"] = json!({"big": dice.pick(&["yes", "no"])}),
+            2 => spec["nodeSelector"] = json!({CAPACITY_TYPE: dice.pick(&["spot", "on-demand"])}),
+            _ => {}
+        }
+        if dice.one_in(3) {
+            spec["tolerations"] = json!([{"operator": "Exists"}]);
+        }
+        let labels = json!({"app": "agent"});
+        json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {"name": format!("agent-{number}"), "namespace": "ns", "uid": format!("agent-{number}")},
+            "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}})
+    };
+    (0..2).map(&mut one).collect()
+}
+
 fn catalogue(dice: &mut Dice) -> Value {
     let types: Vec<Value> = TYPES
         .iter()

@@ -130,8 +130,8 @@ pub(super) struct Pod {
     pub(super) node: Option<String>,
     pub(super) nominated: Option<String>,
     pub(super) stays_out: bool,
-    cpu: i64,
-    memory: i64,
+    pub(super) cpu: i64,
+    pub(super) memory: i64,
     ports: BTreeSet<i64>,
     /// ORed terms.
     selection: Vec<Vec<Requirement>>,
@@ -242,7 +242,7 @@ impl Pod {
         self.selection.iter().any(|term| all_hold(term, labels))
     }
 
-    fn refuses(&self, node: &Node, effects: &[&str]) -> bool {
+    pub(super) fn refuses(&self, node: &Node, effects: &[&str]) -> bool {
         let one = |taint: &&Value| effects.contains(&taint["effect"].as_str().unwrap()) && !self.tolerates(taint);
         node.taints.iter().any(|taint| one(&taint))
     }

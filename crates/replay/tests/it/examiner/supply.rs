@@ -46,13 +46,16 @@ pub(super) struct Supply {
     pub(super) pools: Vec<Pool>,
     pub(super) offers: Vec<Offer>,
     types: Vec<Value>,
+    /// DaemonSets, each with what its pods are.
+    agents: Vec<(Value, Pod)>,
 }
 
 impl Supply {
     pub(super) fn of(objects: &[Value], catalogue: &Value) -> Self {
         let pools: Vec<Pool> = objects.iter().filter(|one| one["kind"] == "NodePool").map(pool).collect();
         let types = items(&catalogue["types"]).to_vec();
-        let mut supply = Self { pools, offers: Vec::new(), types };
+        let agents = objects.iter().filter(|one| one["kind"] == "DaemonSet").map(|one| (one.clone(), agent(one)));
+        let mut supply = Self { pools, offers: Vec::new(), types, agents: agents.collect() };
         for at in 0..supply.pools.len() {
             for one in &supply.types {
                 for offering in items(&one["offerings"]).iter().filter(|offering| offering["available"] != false) {
@@ -86,7 +89,7 @@ impl Supply {
         ];
         all.extend(known.map(|(key, value)| (key.to_owned(), value.to_owned())));
         let free = |name: &str, read: &dyn Fn(&Value) -> i64| read(&of["capacity"][name]) - read(&of["overhead"][name]);
-        Node {
+        let mut node = Node {
             name: String::new(),
             phase: Phase::New,
             labels: all,
@@ -94,7 +97,26 @@ impl Supply {
             cpu: free("cpu", &milli),
             memory: free("memory", &bytes),
             pods: of["capacity"]["pods"].as_str().unwrap().parse().unwrap(),
+        };
+        let held: Vec<[i64; 3]> = self.agents_of(&node).map(|(_, pod)| [pod.cpu, pod.memory, 1]).collect();
+        for [cpu, memory, pods] in held {
+            node.cpu -= cpu;
+            node.memory -= memory;
+            node.pods -= pods;
         }
+        node
+    }
+
+    /// DaemonSets that run on a node.
+    pub(super) fn agents_of(&self, node: &Node) -> impl Iterator<Item = &(Value, Pod)> {
+        let runs = |pod: &Pod| pod.selects(&node.labels) && !pod.refuses(node, &["NoSchedule", "NoExecute"]);
+        self.agents.iter().filter(move |(_, pod)| runs(pod))
+    }
+
+    /// What a node of a document is.
+    pub(super) fn launched(&self, node: &Value) -> &Node {
+        let is = |offer: &&Offer| node["pool"] == self.pools[offer.pool].name.as_str() && offer.is(node);
+        &self.offers.iter().find(is).unwrap().node
     }
 
     /// Nodes of a batch that have no Node yet.
@@ -153,6 +175,13 @@ impl Supply {
         let at = more.nodes.len() - 1;
         (more, at)
     }
+}
+
+/// A pod of a DaemonSet.
+fn agent(object: &Value) -> Pod {
+    let mut metadata = object["spec"]["template"]["metadata"].clone();
+    metadata["namespace"] = object["metadata"]["namespace"].clone();
+    Pod::of(&serde_json::json!({"metadata": metadata, "spec": object["spec"]["template"]["spec"]}))
 }
 
 fn pool(object: &Value) -> Pool {
