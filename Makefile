@@ -117,6 +117,7 @@ OLDEST := 1d46871
 soak: ## A hundred thousand histories of NodeBatches; crash at every step in every weather, a thousand gangs with seeded faults, two hundred lives on existing nodes, insufficient capacity; from the oldest version and back
 	@$(call control-plane,make soak: not possible without the real Kubernetes control plane: )
 	MUSTER_SOAK=1 cargo test --package muster-core --test it -- batch:: without_any_enumeration --nocapture
+	MUSTER_SOAK=1 cargo test --package muster-replay --test it -- examiner:: --nocapture
 	MUSTER_SOAK=1 cargo test --workspace --test e2e -- chaos:: --nocapture --test-threads=1
 	$(MAKE) test-upgrade BEFORE=$(OLDEST)
 
