@@ -543,7 +543,7 @@ fn a_loss_that_was_reported_waits_until_a_decision_looks_at_it() {
     assert_eq!(written.reports, 1);
 }
 
-/// Which devices the first of two nodes, which has none yet, is said to lack.
+/// Which devices the first of two nodes, which has none yet, is reported to lack.
 fn lacked(pods: Vec<Pod>) -> Option<String> {
     let status = having(BatchPhase::Joining, MemberState::Registered, &["i-1", "i-2"]);
     let scene = Scene::new(status).instances(&ALL).with_nodes().with(|one| {
