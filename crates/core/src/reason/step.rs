@@ -580,7 +580,7 @@ fn listed<T: Display>(items: &[T]) -> String {
     }
 }
 
-fn plural<N: PartialEq + From<u8>>(count: N) -> &'static str {
+fn plural<N: Copy + PartialEq + From<u8>>(count: N) -> &'static str {
     if count == N::from(1) { "" } else { "s" }
 }
 
