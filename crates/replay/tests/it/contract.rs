@@ -426,7 +426,7 @@ fn a_key_of_the_catalogue_is_a_fact_of_its_types_and_no_label_of_the_pool() {
 }
 
 /// A node of the pool in zone z-2.
-fn node(ready: &str, taints: Value) -> Value {
+fn node(ready: &str, taints: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": "n-0", "labels": {"muster.dev/nodepool": "general", "topology.kubernetes.io/zone": "z-2",
                      "node.kubernetes.io/instance-type": "small"}},
@@ -443,14 +443,14 @@ fn a_node_that_has_registered_is_on_its_way_until_it_can_be_used() {
     for (ready, taints) in
         [("False", json!([unregistered])), ("True", json!([unregistered])), ("True", json!([driver]))]
     {
-        let (document, _) = planned(&[starts.clone(), node(ready, taints.clone()), pod(0, "1", |_| {})]);
+        let (document, _) = planned(&[starts.clone(), node(ready, &taints), pod(0, "1", |_| {})]);
         assert_eq!(places(&document), [("joining", Some("n-0"))], "{taints}");
     }
-    let (document, _) = planned(&[starts.clone(), node("True", json!([])), pod(0, "1", |_| {})]);
+    let (document, _) = planned(&[starts.clone(), node("True", &json!([])), pod(0, "1", |_| {})]);
     assert_eq!(places(&document), [("placed", Some("n-0"))]);
     // Any other taint stays.
     let stays = json!([{"key": "team", "value": "ml", "effect": "NoSchedule"}]);
-    let (document, _) = planned(&[starts, node("True", stays), pod(0, "1", |_| {})]);
+    let (document, _) = planned(&[starts, node("True", &stays), pod(0, "1", |_| {})]);
     assert_eq!(outcomes(&document), ["buy"]);
 }
 
@@ -512,7 +512,7 @@ fn a_node_on_its_way_is_a_place_for_what_a_pod_prefers_and_a_ready_one_whatever_
         batch(1, |batch| batch["status"] = json!({"phase": "Joining", "instances": instances(&[("Joining", None)])}))
     };
     let unregistered = json!([{"key": "muster.dev/unregistered", "effect": "NoExecute"}]);
-    for coming in [launched(), node("False", unregistered)] {
+    for coming in [launched(), node("False", &unregistered)] {
         let (document, _) = planned(&[pool(|_| {}), coming.clone(), prefers("z-1")]);
         assert_eq!((outcomes(&document), zones(&document)), (vec!["buy"], vec!["z-1"]), "{coming}");
         assert_eq!(relaxed(&document), [Vec::<&str>::new()]);
@@ -527,6 +527,6 @@ fn a_node_on_its_way_is_a_place_for_what_a_pod_prefers_and_a_ready_one_whatever_
             "{coming}"
         );
     }
-    let (document, _) = planned(&[pool(|_| {}), node("True", json!([])), prefers("z-1")]);
+    let (document, _) = planned(&[pool(|_| {}), node("True", &json!([])), prefers("z-1")]);
     assert_eq!((places(&document), relaxed(&document)), (vec![("placed", Some("n-0"))], vec![Vec::new()]));
 }
