@@ -217,7 +217,9 @@ fn input(file: &(String, String)) -> Input<'_> {
 }
 
 fn named(path: &Path) -> Result<(String, String), String> {
-    let failed = |error: std::io::Error| format!("read {}: {error}", path.display());
+    let failed = |error: std::io::Error| {
+        format!("read {}: {error}; name a file that exists, or - for what is piped in", path.display())
+    };
     let name = path.display().to_string();
     if path == Path::new("-") {
         let mut text = String::new();

@@ -5,11 +5,9 @@
 //! asked for until it offers as many as its type has, since one with fewer is broken.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use super::case::Case;
 use crate::model::batch::{BatchStatus, Owner};
-use crate::model::gang::Pod;
 use crate::model::names::{NodeName, ResourceName};
 use crate::model::resources::Resources;
 
@@ -37,11 +35,8 @@ fn asked_by_members<'a>(case: &Case<'a>) -> Option<BTreeSet<&'a str>> {
     let Owner::Gang(gang) = &case.batch.spec.owner else { return None };
     let snapshot = case.world.snapshot;
     let members = snapshot.members.get(&gang.key)?;
-    let pods: Vec<&Arc<Pod>> = members.values().filter_map(|uid| snapshot.pods.get(uid)).collect();
-    let live: Vec<&Arc<Pod>> = pods.into_iter().filter(|pod| pod.is_live()).collect();
-    if live.is_empty() {
-        return None;
-    }
+    let mut live = members.values().filter_map(|uid| snapshot.pods.get(uid)).filter(|pod| pod.is_live()).peekable();
+    live.peek()?;
     let mut asked = BTreeSet::new();
     for pod in live {
         let shape = pod.shape.as_ref().ok()?;
