@@ -435,7 +435,7 @@ fn links_between_the_documents_lead_somewhere() {
 fn label_keys_are_spelt_out_in_one_file() {
     let files = files();
     let reached = reached(&files, &packages());
-    let own_constants = ["crates/api/src/keys.rs", "crates/core/src/model/tags.rs"];
+    let own_constants = ["crates/api/src/keys.rs", "crates/core/src/model/tags.rs", "crates/core/src/model/taint.rs"];
     let own_folders = ["src/testbed/", "crates/ec2-sim/"];
     let mut found = Vec::new();
     for (path, text) in rust(&files) {
@@ -462,6 +462,7 @@ fn constants_that_crates_below_the_api_have_of_their_own_agree_with_it() {
     assert_eq!(ec2::TAG_CLUSTER_PREFIX, keys::CLUSTER_TAG_PREFIX);
     assert_eq!(offering::NVIDIA_GPU, keys::NVIDIA_GPU);
     assert_eq!(offering::EFA, keys::EFA);
+    assert_eq!(muster_core::model::node::GANG_PENDING, keys::GANG_PENDING);
     assert_eq!(topology::ZONE_KEY, keys::ZONE);
     assert_eq!(topology::ZONE_ID_KEY, keys::ZONE_ID);
     assert_eq!(topology::HOST_KEY, keys::HOSTNAME);

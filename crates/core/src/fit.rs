@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `NodeName` | not asked: a pod that names its node is never scheduled |
 //! | `NodeUnschedulable` | [`Misfit::Unschedulable`] |
-//! | `TaintToleration` | [`Misfit::Taint`]: `NoSchedule` and `NoExecute` |
+//! | `TaintToleration` | [`Misfit::Taint`]: `NoSchedule` and `NoExecute`; [`Misfit::Held`] where the taint is Muster's hold |
 //! | `NodeAffinity` | [`Misfit::Selector`]: `nodeSelector` and required node affinity |
 //! | `NodePorts` | [`Misfit::Port`] |
 //! | `NodeResourcesFit` | [`Misfit::Insufficient`]; kube-scheduler names all, [`insufficient`] does too |
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::model::names::ResourceName;
-use crate::model::node::{Node, Taint, TaintEffect, Usage};
+use crate::model::node::{GANG_PENDING, Node, Taint, TaintEffect, Usage};
 use crate::model::pod::{HostPort, Operator, Requirement, SelectorTerm, Shape, Toleration};
 use crate::model::resources::{ATTACHABLE_VOLUMES, CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
 
@@ -51,6 +51,8 @@ pub enum Misfit {
         /// `key=value:effect`.
         taint: Arc<str>,
     },
+    /// The node waits for another gang. It opens by itself once that gang runs, and nobody is to lift it.
+    Held,
     /// Node selector or required node affinity does not match.
     Selector,
     /// A volume of the pod cannot be reached from the node.
@@ -122,7 +124,8 @@ pub fn accepts(shape: &Shape, node: &Node) -> Result<(), Misfit> {
         return Err(Misfit::NotReady);
     }
     if let Some(taint) = untolerated(shape, node) {
-        return Err(Misfit::Taint { taint: Arc::from(taint.to_string()) });
+        let held = *taint.key == *GANG_PENDING;
+        return Err(if held { Misfit::Held } else { Misfit::Taint { taint: Arc::from(taint.to_string()) } });
     }
     if !selected(shape, node) {
         return Err(Misfit::Selector);
@@ -297,6 +300,7 @@ impl fmt::Display for Misfit {
             Self::Unschedulable => f.write_str("cordoned"),
             Self::NotReady => f.write_str("not ready"),
             Self::Taint { taint } => write!(f, "untolerated taint {taint}"),
+            Self::Held => f.write_str("held for another gang"),
             Self::Selector => f.write_str("node selector or affinity does not match"),
             Self::Volume => f.write_str("a volume of the pod cannot be reached from there"),
             Self::Port => f.write_str("host port taken"),

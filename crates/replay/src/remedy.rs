@@ -160,7 +160,7 @@ impl<'a> Refused<'a> {
             }
             Misfit::Occupied if kept.is_some_and(|kept| kept.own_shape_pods > 0) => return None,
             Misfit::Occupied => usage.own_shape_pods = 0,
-            Misfit::Selector | Misfit::Volume | Misfit::Shared => return None,
+            Misfit::Held | Misfit::Selector | Misfit::Volume | Misfit::Shared => return None,
         }
         Some(Host { node: Arc::new(node), usage: Arc::new(usage) })
     }

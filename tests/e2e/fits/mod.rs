@@ -249,7 +249,7 @@ fn judge(
         Err(Misfit::Unschedulable) => ("cordon", vec![CORDONED.to_owned()]),
         Err(Misfit::Volume) => ("volume", vec![UNREACHABLE[0].to_owned()]),
         // Rules of Muster alone; the cases do not draw them.
-        Err(Misfit::NotReady | Misfit::Shared) => ("ours", vec![]),
+        Err(Misfit::NotReady | Misfit::Held | Misfit::Shared) => ("ours", vec![]),
         Err(Misfit::Taint { .. }) => ("taint", vec![TAINTED.to_owned()]),
         Err(Misfit::Selector) => ("selector", vec![NOT_SELECTED.to_owned()]),
         Err(Misfit::Port) => ("port", vec!["node(s) didn't have free ports for the requested pod ports".to_owned()]),

@@ -10,7 +10,7 @@ use crate::model::names::{InstanceId, NodeName};
 use crate::model::pod::{HostPort, Shape};
 use crate::model::resources::Resources;
 
-pub use crate::model::taint::{Taint, TaintEffect};
+pub use crate::model::taint::{GANG_PENDING, Taint, TaintEffect};
 
 /// What a Node object says, apart from the pods on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,6 +5,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+/// Key of the taint that keeps everybody but one gang from a node; its value is the UID of the gang or request. In our view a
+/// node that is held by a cordon carries it too.
+pub const GANG_PENDING: &str = "muster.dev/gang-pending";
+
 /// `core/v1` Taint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Taint {

@@ -65,6 +65,7 @@ fn obstacle(problem: &Problem, plan: &Plan, class: &Class, offer: &Offer) -> Obs
             | Err(
                 Misfit::Unschedulable
                 | Misfit::NotReady
+                | Misfit::Held
                 | Misfit::Port
                 | Misfit::Insufficient { .. }
                 | Misfit::Occupied

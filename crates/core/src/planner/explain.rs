@@ -205,6 +205,7 @@ fn one_change(change: &Change, out: &mut Plain<'_, '_>) -> fmt::Result {
         Change::Nodes {
             reason:
                 reason @ (Misfit::Taint { .. }
+                | Misfit::Held
                 | Misfit::Selector
                 | Misfit::Volume
                 | Misfit::Insufficient { .. }
@@ -239,6 +240,7 @@ fn free(reason: &Misfit, names: &[NodeName], out: &mut Plain<'_, '_>) -> fmt::Re
         Misfit::Insufficient { resource } => write!(out, "all {resource} free of {nodes}"),
         Misfit::Occupied => write!(out, "no pod that keeps members away on {nodes}"),
         Misfit::Volume => write!(out, "its volumes within reach of {nodes}"),
+        Misfit::Held => write!(out, "{nodes} no longer held"),
         Misfit::Selector | Misfit::Shared => write!(out, "{nodes} allowed"),
     }
 }

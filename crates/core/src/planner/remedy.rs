@@ -148,6 +148,7 @@ impl Try<'_> {
                 Misfit::Occupied if self.facts.demand.bound[host] == 0 => usage.own_shape_pods = 0,
                 Misfit::Occupied
                 | Misfit::Taint { .. }
+                | Misfit::Held
                 | Misfit::Selector
                 | Misfit::Volume
                 | Misfit::Insufficient { .. }

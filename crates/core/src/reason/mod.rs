@@ -353,7 +353,7 @@ impl Code {
         match misfit {
             Misfit::Unschedulable => Self::Cordoned,
             Misfit::NotReady => Self::NotReady,
-            Misfit::Taint { taint: _ } => Self::Taint,
+            Misfit::Taint { taint: _ } | Misfit::Held => Self::Taint,
             Misfit::Selector => Self::Selector,
             Misfit::Volume => Self::Volume,
             Misfit::Port => Self::Port,

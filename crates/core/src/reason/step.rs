@@ -398,7 +398,7 @@ fn freed(reason: &Misfit, nodes: Nodes) -> Option<Step> {
         Misfit::Port => Step::FreePorts { nodes },
         Misfit::Insufficient { resource } => Step::EndPods { resource: resource.clone(), nodes },
         Misfit::Occupied => Step::MovePods { nodes },
-        Misfit::Shared | Misfit::Volume | Misfit::Selector => return None,
+        Misfit::Held | Misfit::Shared | Misfit::Volume | Misfit::Selector => return None,
     })
 }
 

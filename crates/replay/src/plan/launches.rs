@@ -182,7 +182,7 @@ pub(super) fn relaxed(preference: &Preference) -> Relaxed {
 pub(super) fn code_of(misfit: &Misfit) -> PodCode {
     match misfit {
         Misfit::Unschedulable | Misfit::NotReady | Misfit::Shared => PodCode::NoOfferFits,
-        Misfit::Taint { .. } => PodCode::Taint,
+        Misfit::Taint { .. } | Misfit::Held => PodCode::Taint,
         Misfit::Selector => PodCode::Selector,
         Misfit::Volume => PodCode::VolumeZone,
         Misfit::Port => PodCode::Port,

@@ -45,8 +45,9 @@ impl Code {
             ),
             Self::Taint => (
                 "Nodes are excluded because of a taint.",
-                "The members do not tolerate it.",
+                "The members do not tolerate it, or the nodes are held for another gang until it runs there.",
                 &[
+                    "Nothing, where nodes are held: they open by themselves, or go with the batch that launched them.",
                     "Add the toleration for the taint in the message to the Pod template.",
                     "Or remove the taint: kubectl taint node NODE KEY-.",
                 ],

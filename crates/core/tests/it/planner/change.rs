@@ -97,6 +97,7 @@ pub(super) fn check(problem: &Problem, policy: &Policy, changes: &[Change]) -> V
                     Misfit::Port => "change: nodes with a free port",
                     Misfit::Occupied => "change: nodes free of the kind",
                     Misfit::Taint { .. }
+                    | Misfit::Held
                     | Misfit::Selector
                     | Misfit::Volume
                     | Misfit::Insufficient { .. }
@@ -218,9 +219,12 @@ fn cure(host: &mut Host, reason: &Misfit) {
         Misfit::NotReady => node.ready = true,
         Misfit::Port => usage.ports.clear(),
         Misfit::Occupied => usage.own_shape_pods = 0,
-        Misfit::Taint { .. } | Misfit::Selector | Misfit::Volume | Misfit::Insufficient { .. } | Misfit::Shared => {
-            panic!("{reason} is not taken away from a node")
-        }
+        Misfit::Taint { .. }
+        | Misfit::Held
+        | Misfit::Selector
+        | Misfit::Volume
+        | Misfit::Insufficient { .. }
+        | Misfit::Shared => panic!("{reason} is not taken away from a node"),
     }
 }
 

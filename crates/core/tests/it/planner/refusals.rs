@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_core::model::node::{Taint, TaintEffect};
+use muster_core::model::node::{GANG_PENDING, Taint, TaintEffect};
 use muster_core::model::pod::{HostPort, Operator, Requirement, SelectorTerm, Shape};
 use muster_core::model::resources::Resources;
 use muster_core::planner::plan::{Change, Host, Policy, Problem, SliceTopologyRequest};
@@ -170,6 +170,17 @@ const KINDS: &[Kind] = &[
         "needs capacity for 2 members in one zone; the best, a, has capacity for 1: 2 nodes untolerated taint team=b:NoSchedule; \
          would fit with capacity for 1 more in zone a, or with taint team=b:NoSchedule tolerated",
         Changes(&["change: capacity", "change: tolerate"]),
+    ),
+    kind(
+        "nodes held for another gang",
+        || {
+            let mut gang = gang(&[3], 1, 2, Some(0));
+            nodes(&mut gang, |host| taint(host, GANG_PENDING, "u-1"));
+            gang
+        },
+        "needs capacity for 2 members in one zone; the best, a, has capacity for 1: 2 nodes held for another gang; \
+         would fit with capacity for 1 more in zone a",
+        Changes(&["change: capacity"]),
     ),
     kind(
         "two taints",
