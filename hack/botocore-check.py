@@ -30,7 +30,7 @@ if tuple(int(part) for part in botocore.__version__.split(".")[:3]) < OLDEST:
     sys.exit(3)
 
 SESSION = botocore.session.get_session()
-MODELS = {name: SESSION.get_service_model(name) for name in ("ec2", "sqs", "sts", "iam", "eks", "ssm", "pricing")}
+MODELS = {name: SESSION.get_service_model(name) for name in ("ec2", "sqs", "sts", "iam", "eks", "ssm", "pricing", "service-quotas")}
 NUMBERS = {"integer": int, "long": int, "float": float, "double": float}
 
 
@@ -185,7 +185,7 @@ def check_json(shape, value, where, say):
 def check_input(entry, service, operation, findings):
     say = lambda text: findings.add(entry, f"request: {text}")
     shape = operation.input_shape
-    if service in ("sqs", "ssm", "pricing"):
+    if service in ("sqs", "ssm", "pricing", "service-quotas"):
         given = json.loads(entry["request"]) if entry.get("request") else None
         if given is None:
             return
@@ -212,7 +212,7 @@ def check_output(entry, service, operation, findings):
     text, status = entry.get("response"), entry["status"]
     if text is None:
         return False
-    if service in ("sqs", "eks", "ssm", "pricing"):
+    if service in ("sqs", "eks", "ssm", "pricing", "service-quotas"):
         body = json.loads(text)
         if status == 200:
             check_json(operation.output_shape, body, "", say) if operation.output_shape else None
@@ -258,7 +258,9 @@ def check_output(entry, service, operation, findings):
 
 
 def complete(entry):
-    """A client's journal has bodies alone: parameters and error code are in them."""
+    """A client's journal has bodies alone: parameters and error code are in them. Journals spell services as ARNs do."""
+    if entry["service"] == "servicequotas":
+        entry["service"] = "service-quotas"
     if "parameters" not in entry and entry["service"] == "ec2":
         given = urllib.parse.parse_qsl(entry["request"], keep_blank_values=True, strict_parsing=True)
         entry["parameters"] = {name: value for name, value in given if name not in ("Action", "Version")}

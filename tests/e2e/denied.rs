@@ -54,12 +54,15 @@ const TELLING: [&str; 4] =
     ["ec2:DescribeInstanceTopology", "ec2:DescribeInstanceStatus", "sqs:ReceiveMessage", "sqs:DeleteMessage"];
 /// As those, and asked for at the start.
 const STARTING: [&str; 2] = ["sqs:GetQueueUrl", "ec2:DescribeSpotPriceHistory"];
-/// Each in a test of its own; a cluster is described in those of `crates/ec2`, since simulated nodes have no need of it.
-const APART: [&str; 8] = [
+/// Each in a test of its own; a cluster is described and quotas are read in those of `crates/ec2`, since simulated nodes have no
+/// need of it and `muster serve` never asks for quotas.
+const APART: [&str; 10] = [
     "eks:DescribeAccessEntry",
     "eks:DescribeCluster",
     "pricing:GetProducts",
     "ssm:GetParameter",
+    "servicequotas:GetAWSDefaultServiceQuota",
+    "servicequotas:GetServiceQuota",
     "ec2:DescribeFleets",
     "ec2:DescribeImages",
     "ec2:DeleteFleets",

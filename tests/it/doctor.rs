@@ -15,6 +15,7 @@ use muster::commands::doctor::examine;
 use muster::config::Config;
 use muster_core::doctor::{Check, Finding, Outcome, READS, Report};
 use muster_ec2::{ClientOptions, Credentials};
+use muster_ec2_sim::choices::QuotaValue;
 use muster_ec2_sim::scenario::Image;
 use muster_ec2_sim::{Fault, FaultKind, MarketType, Scenario, Simulator};
 use serde_json::{Value, json};
@@ -209,6 +210,11 @@ impl World {
         }
     }
 
+    fn on_spot_too(&mut self) {
+        let types = json!({"key": "muster.dev/capacity-type", "operator": "In", "values": ["spot", "on-demand"]});
+        self.pool()["spec"]["template"]["spec"]["requirements"].as_array_mut().unwrap().push(types);
+    }
+
     fn requires(&mut self, key: &str, value: &str) {
         self.pool()["spec"]["template"]["spec"]["requirements"] =
             json!([{"key": key, "operator": "In", "values": [value]}]);
@@ -240,7 +246,7 @@ impl World {
 
         let report = examine(&config, &client, options).await.unwrap();
         for entry in simulator.journal() {
-            assert!(!config.ec2.isolated || !matches!(entry.service, "iam" | "pricing"), "{entry:?}");
+            assert!(!config.ec2.isolated || !matches!(entry.service, "iam" | "pricing" | "servicequotas"), "{entry:?}");
             let reads = entry.operation.starts_with("Describe") || entry.operation.starts_with("Get");
             assert!(reads || entry.dry(), "{} changes something", entry.operation);
             assert!(entry.resources.is_empty(), "{entry:?}");
@@ -316,7 +322,9 @@ fn wrong(report: &Report) -> Vec<&Finding> {
 async fn a_healthy_account_has_nothing_to_mend_under_the_shipped_policy() {
     let report = World::healthy().examine().await;
     assert_eq!(wrong(&report), Vec::<&Finding>::new(), "{report}");
-    for check in [Check::Credentials, Check::Launch, Check::SecurityGroups, Check::Devices, Check::InstanceTypes] {
+    for check in
+        [Check::Credentials, Check::Launch, Check::SecurityGroups, Check::Devices, Check::InstanceTypes, Check::Quotas]
+    {
         assert!(report.checks.iter().any(|one| one.check == check && one.result == Outcome::Ok), "{check:?}: {report}");
     }
     assert!(!report.failed());
@@ -414,6 +422,36 @@ fn cases() -> Vec<Case> {
             Check::Queue,
             "sqs:GetQueueUrl is denied",
             "manifests/iam/policy.json",
+        ),
+        (
+            "an account that may run no P instances",
+            |world| world.scenario.quotas = [("p".to_owned(), 0)].into(),
+            Fail,
+            Check::Quotas,
+            "may run 0 virtual CPUs of quota L-417A185B (Running On-Demand P instances), and a p5.48xlarge has 192",
+            "request-service-quota-increase --service-code ec2 --quota-code L-417A185B --desired-value 1536",
+        ),
+        (
+            "a quota one virtual CPU short, which AWS never granted and never refused",
+            |world| {
+                world.scenario.quotas = [("p".to_owned(), 191)].into();
+                world.scenario.choices.quota_value = QuotaValue::DefaultAlone;
+            },
+            Fail,
+            Check::Quotas,
+            "may run 191 virtual CPUs",
+            "--quota-code L-417A185B",
+        ),
+        (
+            "no spot beside on demand",
+            |world| {
+                world.scenario.quotas = [("spot-p".to_owned(), 0)].into();
+                world.on_spot_too();
+            },
+            Warn,
+            Check::Quotas,
+            "quota L-7212CCBC (All P Spot Instance Requests)",
+            "--quota-code L-7212CCBC",
         ),
         (
             "a Pod that was there before its identity",
@@ -687,10 +725,7 @@ async fn each_of_many_broken_accounts_is_named_with_its_mend() {
 #[tokio::test]
 async fn a_pool_on_spot_has_a_note_of_the_role_that_nobody_sees() {
     let mut world = World::healthy();
-    world.pool()["spec"]["template"]["spec"]["requirements"]
-        .as_array_mut()
-        .unwrap()
-        .push(json!({"key": "muster.dev/capacity-type", "operator": "In", "values": ["spot", "on-demand"]}));
+    world.on_spot_too();
     let report = world.examine().await;
     let note = report.checks.iter().find(|one| one.check == Check::SpotRole).unwrap();
     assert_eq!(note.result, Outcome::Skipped);
@@ -710,6 +745,7 @@ async fn each_permission_that_is_taken_away_is_named() {
         "iam:PassRole",
         "ssm:GetParameter",
         "pricing:GetProducts",
+        "servicequotas:GetServiceQuota",
         "eks:DescribeCluster",
         "eks:DescribeAccessEntry",
     ];
@@ -726,16 +762,18 @@ async fn each_permission_that_is_taken_away_is_named() {
 
 #[tokio::test]
 async fn an_isolated_account_is_examined_without_a_call_to_what_may_have_no_endpoint() {
-    let prices = |report: &Report| {
-        let of_prices = report.checks.iter().find(|one| one.subject == "pricing:GetProducts");
-        of_prices.map(|one| one.result)
+    let actions = ["pricing:GetProducts", "servicequotas:GetServiceQuota"];
+    let of = |report: &Report| {
+        actions.map(|action| report.checks.iter().find(|one| one.subject == action).map(|one| one.result))
     };
     let mut world = World::healthy();
     world.config["ec2"]["isolated"] = json!(true);
     let report = world.examine().await;
-    assert_eq!(prices(&report), Some(Outcome::Skipped), "{report}");
+    assert_eq!(of(&report), [Some(Outcome::Skipped); 2], "{report}");
+    let quotas = report.checks.iter().find(|one| one.check == Check::Quotas).unwrap();
+    assert_eq!(quotas.result, Outcome::Skipped, "{report}");
     // What is allowed is counted, and has no line of its own.
-    assert_eq!(prices(&World::healthy().examine().await), None);
+    assert_eq!(of(&World::healthy().examine().await), [None; 2]);
 }
 
 #[test]

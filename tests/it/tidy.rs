@@ -54,6 +54,7 @@ const ALLOWED: [Allowed; 7] = [
             "aws-sdk-eks",
             "aws-sdk-pricing",
             "aws-sdk-sqs",
+            "aws-sdk-servicequotas",
             "aws-sdk-ssm",
             "aws-smithy-http-client",
             "aws-smithy-runtime-api",

@@ -45,12 +45,14 @@ pub struct Choices {
     /// What a shutdown from within does to a spot instance whose template does not say it. A one-time request cannot be
     /// stopped by a call; what it comes to from within is documented nowhere.
     pub spot_power_off: SpotPowerOff,
+    /// Whether a quota has a value of the account's own, which nobody granted.
+    pub quota_value: QuotaValue,
 }
 
 /// A name for the command line, and what it changes.
 type Flip = (&'static str, fn(&mut Choices));
 
-const FLIPS: [Flip; 20] = [
+const FLIPS: [Flip; 21] = [
     ("replay-without-ids", |choices| choices.replay = Replay::WithoutIds),
     ("replay-error", |choices| choices.replay = Replay::Error),
     ("shortfall-unfulfillable", |choices| choices.shortfall = Shortfall::Unfulfillable),
@@ -71,6 +73,7 @@ const FLIPS: [Flip; 20] = [
     ("fleet-volume-tags-refused", |choices| choices.fleet_volume_tags = FleetVolumeTags::Refused),
     ("spot-shutdown-refused", |choices| choices.spot_shutdown = SpotShutdown::Refused),
     ("spot-power-off-stops", |choices| choices.spot_power_off = SpotPowerOff::Stops),
+    ("quota-value-default-alone", |choices| choices.quota_value = QuotaValue::DefaultAlone),
 ];
 
 impl Choices {
@@ -287,4 +290,15 @@ pub enum SpotPowerOff {
     Terminates,
     /// It would stop; since that is not played, it goes on.
     Stops,
+}
+
+/// See [`Choices::quota_value`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QuotaValue {
+    /// GetServiceQuota gives it.
+    #[default]
+    Applied,
+    /// GetServiceQuota finds nothing, and GetAWSDefaultServiceQuota gives AWS's default.
+    DefaultAlone,
 }

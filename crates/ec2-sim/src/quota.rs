@@ -20,14 +20,25 @@ pub(crate) fn names() -> Vec<String> {
     FAMILIES.iter().flat_map(|(name, _)| [(*name).to_owned(), format!("spot-{name}")]).collect()
 }
 
-/// Codes of Service Quotas, for the families that most accounts ask for.
-const CODES: [(&str, &str); 6] = [
+/// Codes of Service Quotas.
+const CODES: [(&str, &str); 17] = [
     ("L-1216C47A", "standard"),
     ("L-DB2E81BA", "g"),
     ("L-417A185B", "p"),
     ("L-34B43A08", "spot-standard"),
     ("L-3819A6DF", "spot-g"),
     ("L-7212CCBC", "spot-p"),
+    ("L-2C3B7624", "trn"),
+    ("L-6B0D517C", "spot-trn"),
+    ("L-1945791B", "inf"),
+    ("L-B5D1601B", "spot-inf"),
+    ("L-6E869C2A", "dl"),
+    ("L-85EED4F7", "spot-dl"),
+    ("L-7295265B", "x"),
+    ("L-E3A00192", "spot-x"),
+    ("L-74FC7D96", "f"),
+    ("L-88CF9481", "spot-f"),
+    ("L-F7808C92", "hpc"),
 ];
 
 /// The quota that Service Quotas has under a code.

@@ -95,6 +95,8 @@ pub struct Client {
     pub(crate) parameters: aws_sdk_ssm::Client,
     /// The Price List API.
     pub(crate) prices: aws_sdk_pricing::Client,
+    /// Service Quotas.
+    pub(crate) quotas: aws_sdk_servicequotas::Client,
     /// When a further call of one reading may be sent; `None`: at once.
     pub(crate) pace: Option<Arc<dyn Pace>>,
     /// The Region.
@@ -105,6 +107,8 @@ pub struct Client {
     pub(crate) parameters_endpoint: String,
     /// For messages about the Price List API.
     pub(crate) prices_endpoint: String,
+    /// For messages about Service Quotas.
+    pub(crate) quotas_endpoint: String,
 }
 
 impl Client {
@@ -116,7 +120,7 @@ impl Client {
         Box::pin(Self::connect_with(options, None)).await
     }
 
-    /// As [`Client::connect`]; every exchange with EC2, SSM and the Price List API goes into the journal as well.
+    /// As [`Client::connect`]; every exchange with EC2, SSM, Service Quotas and the Price List API goes into the journal as well.
     pub async fn connect_recorded(options: ClientOptions, journal: Journal) -> Result<Self, ConnectError> {
         Box::pin(Self::connect_with(options, Some(journal))).await
     }
@@ -139,6 +143,7 @@ impl Client {
         // It answers in few Regions, for all of them.
         let prices_region = price_list_region(region).unwrap_or(region).to_owned();
         let prices_endpoint = shared_url.clone().unwrap_or_else(|| format!("the Price List API in {prices_region}"));
+        let quotas_endpoint = shared_url.clone().unwrap_or_else(|| format!("Service Quotas in {region}"));
         let parameters_endpoint = shared_url.unwrap_or_else(|| format!("SSM in {region}"));
         let settings = Box::pin(settings(options)).await;
         let mut config = aws_sdk_ec2::config::Builder::from(&settings).interceptor(Agent);
@@ -167,6 +172,13 @@ impl Client {
         if let Some(recorder) = recorder("pricing") {
             prices = prices.interceptor(recorder);
         }
+        let mut quotas = aws_sdk_servicequotas::config::Builder::from(&settings)
+            .interceptor(Agent)
+            .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
+            .timeout_config(per_attempt());
+        if let Some(recorder) = recorder("servicequotas") {
+            quotas = quotas.interceptor(recorder);
+        }
         let launches = config.retry_config(RetryConfig::disabled()).timeout_config(
             TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT).operation_timeout(launch_timeout).build(),
         );
@@ -175,11 +187,13 @@ impl Client {
             launches: aws_sdk_ec2::Client::from_conf(launches.build()),
             parameters: aws_sdk_ssm::Client::from_conf(parameters.build()),
             prices: aws_sdk_pricing::Client::from_conf(prices.build()),
+            quotas: aws_sdk_servicequotas::Client::from_conf(quotas.build()),
             pace: None,
             region: of,
             endpoint,
             parameters_endpoint,
             prices_endpoint,
+            quotas_endpoint,
         })
     }
 

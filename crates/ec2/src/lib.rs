@@ -28,6 +28,7 @@ mod parameters;
 mod preflight;
 mod prices;
 mod queue;
+mod quotas;
 mod reservations;
 mod run;
 mod templates;

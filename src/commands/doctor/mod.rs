@@ -4,6 +4,7 @@
 mod account;
 mod cluster;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -85,7 +86,8 @@ pub async fn examine(config: &Config, client: &Client, ec2: Option<ClientOptions
             };
             let first = account::first(&ec2).await;
             let queue = account::queue(options, config.ec2.interruption_queue.as_deref()).await;
-            let account = Account { first, actions: Vec::new(), queue, cluster: described, entries: Vec::new() };
+            let (quotas, entries) = (BTreeMap::new(), Vec::new());
+            let account = Account { first, actions: Vec::new(), queue, cluster: described, quotas, entries };
             let known = account.known();
             facts.account = Some(account);
             known.then_some((ec2, whose))
@@ -96,6 +98,10 @@ pub async fn examine(config: &Config, client: &Client, ec2: Option<ClientOptions
     facts.pools = looked.pools;
     if let Some(account) = &mut facts.account {
         account.actions = looked.actions;
+        if let Some((ec2, whose)) = &asked {
+            account.quotas = account::quotas(ec2, whose, &facts.pools).await;
+            account.actions.push(account::of_quotas(whose, &account.quotas));
+        }
         if let (Some(Ok(cluster)), Some(options)) = (&account.cluster, &reached_by) {
             account.entries = account::entries(options, cluster, &facts.classes).await;
         }

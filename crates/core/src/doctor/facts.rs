@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 
 pub use crate::devices::{Daemon, Role};
-use crate::ec2::{CallError, EksCluster, Family, SecurityGroup, Subnet};
+use crate::ec2::{CallError, EksCluster, Family, SecurityGroup, Subnet, VcpuQuota};
 use crate::model::node;
 use crate::skew::Minor;
 
@@ -114,6 +114,8 @@ pub struct Account {
     pub queue: Option<Queue>,
     /// The cluster as EKS describes it; `None` where it has no name.
     pub cluster: Option<Result<EksCluster, CallError>>,
+    /// Virtual CPUs that may be in use at once, by the code of the quota; none where nobody was asked.
+    pub quotas: BTreeMap<&'static str, Result<u32, CallError>>,
     /// The type of the access entry of each role that nodes get, by the role's name; none where EKS was not asked.
     pub entries: Vec<(String, Result<Option<String>, CallError>)>,
 }
@@ -188,6 +190,17 @@ pub enum Images {
     None(String),
 }
 
+/// A quota that launches of a pool count towards, and what they need of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The quota.
+    pub quota: VcpuQuota,
+    /// The type with the fewest virtual CPUs among those of the pool that count towards it.
+    pub smallest: String,
+    /// Its virtual CPUs.
+    pub vcpu: u32,
+}
+
 /// A NodePool.
 #[derive(Clone, Debug)]
 pub struct Pool {
@@ -201,6 +214,8 @@ pub struct Pool {
     pub family: Family,
     /// Whether it allows spot.
     pub spot: bool,
+    /// Quotas that its launches count towards, in order of capacity type and code; none where the Region's types are not known.
+    pub quotas: Vec<Counted>,
     /// Types that it allows; `None` where the Region's types are not known.
     pub types: Option<Vec<String>>,
     /// Of these, the ones that are offered in a zone with a subnet of its class; `None` where that is not known.

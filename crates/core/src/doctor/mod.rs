@@ -7,6 +7,7 @@ mod cluster;
 mod devices;
 mod facts;
 mod joining;
+mod quotas;
 
 use std::fmt;
 
@@ -14,8 +15,8 @@ use serde::Serialize;
 
 pub use crate::devices::role;
 pub use facts::{
-    Account, Answer, Class, Cluster, Configuration, Daemon, Facts, Images, Node, PodIdentity, Pool, Queue, READS,
-    Ready, Role, Trial,
+    Account, Answer, Class, Cluster, Configuration, Counted, Daemon, Facts, Images, Node, PodIdentity, Pool, Queue,
+    READS, Ready, Role, Trial,
 };
 
 /// How a check ended.
@@ -85,6 +86,8 @@ pub enum Check {
     NodePool,
     /// Instance types of a NodePool.
     InstanceTypes,
+    /// What the account may run of a NodePool's types.
+    Quotas,
     /// DaemonSets that bring devices.
     Devices,
     /// The DaemonSet of the pod network.
@@ -118,6 +121,7 @@ impl Check {
             Self::Launch => "launch",
             Self::NodePool => "node-pool",
             Self::InstanceTypes => "instance-types",
+            Self::Quotas => "quotas",
             Self::Devices => "devices",
             Self::Network => "network",
             Self::KubeProxy => "kube-proxy",
@@ -218,6 +222,7 @@ pub fn judge(facts: &Facts) -> Report {
     joining::judge(facts, &mut checks);
     account::classes(facts, &mut checks);
     cluster::pools(facts, &mut checks);
+    quotas::judge(facts, &mut checks);
     devices::judge(facts, &mut checks);
     cluster::labels(&facts.cluster, &mut checks);
     Report { checks }

@@ -28,7 +28,14 @@ fn of(report: &Report, check: Check) -> &Finding {
 
 fn account(first: Result<(), CallError>) -> Facts {
     Facts {
-        account: Some(Account { first, actions: Vec::new(), queue: None, cluster: None, entries: Vec::new() }),
+        account: Some(Account {
+            first,
+            actions: Vec::new(),
+            queue: None,
+            cluster: None,
+            quotas: std::collections::BTreeMap::new(),
+            entries: Vec::new(),
+        }),
         ..Facts::default()
     }
 }

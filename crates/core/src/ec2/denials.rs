@@ -33,6 +33,8 @@ pub fn without(action: &str) -> Without {
         "ssm:GetParameter" => Without::GoesOn,
         // The list that Muster brings stands in.
         "pricing:GetProducts" => Without::GoesOn,
+        // Only the doctor looks at quotas: a launch beyond one is refused by name.
+        "servicequotas:GetServiceQuota" | "servicequotas:GetAWSDefaultServiceQuota" => Without::GoesOn,
         // The configuration may say all that EKS would; access entries are only looked at by the doctor.
         "eks:DescribeCluster" | "eks:DescribeAccessEntry" => Without::GoesOn,
         _ if action.starts_with("sqs:") => Without::GoesOn,

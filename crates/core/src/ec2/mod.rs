@@ -18,6 +18,7 @@ pub(crate) mod machine;
 mod mime;
 pub(crate) mod network;
 pub(crate) mod notice;
+pub(crate) mod quota;
 pub(crate) mod seen;
 pub(crate) mod template;
 
@@ -42,6 +43,7 @@ pub use interface::{InterfaceKind, NetworkInterface};
 pub use kubelet::Kubelet;
 pub use network::{Efa, Purpose, addresses_per_node, efa_count, efa_layout};
 pub use notice::{Grace, Leads, Notice, Reaction, Subject, grace, reaction};
+pub use quota::{VcpuQuota, vcpu_quota};
 pub use seen::{
     GroupState, Image, Instance, InstanceState, LaunchTemplate, Offering, PlacementGroup, Reservation,
     ReservationState, SecurityGroup, StateReason, Subnet, transition_time,

@@ -159,6 +159,7 @@ pub(crate) fn played() -> Vec<(&'static str, &'static str)> {
         ("ssm", "GetParameter"),
         ("pricing", "GetProducts"),
         ("iam", "GetInstanceProfile"),
+        ("service-quotas", "GetAWSDefaultServiceQuota"),
         ("service-quotas", "GetServiceQuota"),
         ("service-quotas", "RequestServiceQuotaIncrease"),
     ]);
@@ -181,6 +182,7 @@ pub(crate) fn find(service: Service, operation: &str) -> Option<Handler> {
         Service::Ssm => &[("GetParameter", parameters::get)],
         Service::Pricing => &[("GetProducts", list_prices::products)],
         Service::Quotas => &[
+            ("GetAWSDefaultServiceQuota", service_quotas::get_default),
             ("GetServiceQuota", service_quotas::get),
             ("RequestServiceQuotaIncrease", service_quotas::request_increase),
         ],

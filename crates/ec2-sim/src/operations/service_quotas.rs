@@ -1,8 +1,10 @@
-//! The part of Service Quotas that a new account needs: GetServiceQuota and RequestServiceQuotaIncrease, for the quotas of
-//! virtual CPUs. Source: the Service Quotas API reference; codes from "Amazon EC2 service quotas" of the user guide.
+//! The part of Service Quotas that a new account needs: GetServiceQuota, GetAWSDefaultServiceQuota and
+//! RequestServiceQuotaIncrease, for the quotas of virtual CPUs. Source: the Service Quotas API reference; codes from "Amazon EC2
+//! service quotas" of the user guide.
 
 use serde_json::{Value, json};
 
+use crate::choices::QuotaValue;
 use crate::operations::{Call, Reply};
 use crate::protocol::error::ApiError;
 use crate::quota;
@@ -20,12 +22,14 @@ struct Found<'a> {
 fn find<'a>(world: &World, call: &Call<'a>) -> Result<Found<'a>, ApiError> {
     let service = call.form.required("ServiceCode")?;
     let code = call.form.required("QuotaCode")?;
-    let quota = quota::of_code(code).filter(|_| service == "ec2").ok_or_else(|| {
-        ApiError::client("NoSuchResourceException", "The request failed because the specified quota does not exist.")
-    })?;
+    let quota = quota::of_code(code).filter(|_| service == "ec2").ok_or_else(none)?;
     let scenario = &world.scenario;
     let arn = format!("arn:aws:servicequotas:{}:{}:ec2/{code}", scenario.region, scenario.account);
     Ok(Found { code, quota, arn })
+}
+
+fn none() -> ApiError {
+    ApiError::client("NoSuchResourceException", "The request failed because the specified quota does not exist.")
 }
 
 fn common(found: &Found<'_>) -> Value {
@@ -42,10 +46,21 @@ fn common(found: &Found<'_>) -> Value {
 
 pub(super) fn get(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let found = find(world, call)?;
-    let mut quota = common(&found);
+    match world.scenario.choices.quota_value {
+        QuotaValue::Applied => Ok(value(world, &found)),
+        QuotaValue::DefaultAlone => Err(none()),
+    }
+}
+
+pub(super) fn get_default(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    Ok(value(world, &find(world, call)?))
+}
+
+fn value(world: &World, found: &Found<'_>) -> Reply {
+    let mut quota = common(found);
     quota["Adjustable"] = true.into();
     quota["Value"] = f64::from(*world.scenario.quotas.get(found.quota).unwrap_or(&WITHOUT_A_LIMIT)).into();
-    Ok(Reply::json(json!({"Quota": quota})))
+    Reply::json(json!({"Quota": quota}))
 }
 
 /// It is asked for, and not granted.

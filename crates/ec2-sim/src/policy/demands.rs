@@ -46,9 +46,14 @@ pub(super) fn of(world: &World, request: &Request) -> Vec<Demand> {
             demands.add(&action, format!("arn:aws:ssm:{region}:{owner}:parameter{name}"), []);
         }
         Service::Quotas => {
-            let code = form.get("QuotaCode").unwrap_or("");
-            let action = format!("servicequotas:{}", request.operation);
-            demands.add(&action, format!("arn:aws:servicequotas:{region}:{account}:ec2/{code}"), []);
+            // Reads know no resource.
+            let resource = match request.operation.starts_with("Get") {
+                true => "*".to_owned(),
+                false => {
+                    format!("arn:aws:servicequotas:{region}:{account}:ec2/{}", form.get("QuotaCode").unwrap_or(""))
+                }
+            };
+            demands.add(&format!("servicequotas:{}", request.operation), resource, []);
         }
         // Prices belong to nobody.
         Service::Pricing => demands.add(&format!("pricing:{}", request.operation), "*".to_owned(), []),

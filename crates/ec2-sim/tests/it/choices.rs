@@ -1,7 +1,7 @@
 //! Every named choice, as it is by default and flipped.
 
 use muster_ec2_sim::choices::{
-    BlockMinimum, Choices, FleetBucket, FleetCount, FourthLayer, Quota, Refusal, ZonalMismatch,
+    BlockMinimum, Choices, FleetBucket, FleetCount, FourthLayer, Quota, QuotaValue, Refusal, ZonalMismatch,
 };
 use muster_ec2_sim::scenario::{Matching, ReservationKind, ReservationSpec, SpineSpec};
 use muster_ec2_sim::{MarketType, Scenario};
@@ -150,6 +150,21 @@ async fn what_shuts_down_counts_towards_the_quota_or_does_not() {
         sim.ok("TerminateInstances", &[("InstanceId.1", text(&body, "instanceId"))]).await;
         let (answered, _) = sim.call("RunInstances", &more(&RUN, ("ClientToken", "v"))).await;
         assert_eq!(answered, status);
+    }
+}
+
+#[tokio::test]
+async fn a_quota_that_nobody_raised_has_a_value_of_the_account_or_the_default_alone() {
+    for (choice, status) in [(QuotaValue::Applied, 200), (QuotaValue::DefaultAlone, 400)] {
+        let mut scenario = small();
+        scenario.choices.quota_value = choice;
+        scenario.quotas = [("trn".to_owned(), 192)].into();
+        let sim = Sim::new(scenario);
+        let asked = serde_json::json!({"ServiceCode": "ec2", "QuotaCode": "L-2C3B7624"});
+        let (answered, body) = sim.json("ServiceQuotasV20190624.GetServiceQuota", asked.clone()).await;
+        assert_eq!(answered, status, "{body}");
+        let (answered, body) = sim.json("ServiceQuotasV20190624.GetAWSDefaultServiceQuota", asked).await;
+        assert_eq!((answered, body["Quota"]["Value"].as_f64()), (200, Some(192.0)), "{body}");
     }
 }
 

@@ -225,7 +225,7 @@ fn sent() -> BTreeSet<String> {
     let mut sent = BTreeSet::new();
     for file in std::fs::read_dir(checkout().join("crates/ec2/src")).expect("the crate is there") {
         let source = std::fs::read_to_string(file.expect("it is listed").path()).expect("it is a source");
-        for service in ["ec2", "sqs", "eks", "iam", "pricing", "ssm"] {
+        for service in ["ec2", "sqs", "eks", "iam", "pricing", "servicequotas", "ssm"] {
             let path = format!("aws_sdk_{service}::operation::");
             for (at, _) in source.match_indices(&path) {
                 let name =
@@ -234,6 +234,8 @@ fn sent() -> BTreeSet<String> {
                 if name == "RequestId" || name.is_empty() {
                     continue;
                 }
+                // The one name in which an abbreviation is spelt in capitals.
+                let name = name.replace("aws_", "AWS_");
                 let words = name.split('_').map(|word| word[..1].to_uppercase() + &word[1..]);
                 sent.insert(format!("{service}:{}", words.collect::<String>()));
             }

@@ -136,7 +136,7 @@ const NVIDIA: &str = "/aws/service/eks/optimized-ami/1.35/amazon-linux-2023/x86_
 const BOTTLEROCKET: &str = "/aws/service/bottlerocket/aws-k8s-1.35-nvidia/x86_64/latest/image_id";
 
 impl Sim {
-    async fn json(&self, target: &str, body: serde_json::Value) -> (u16, serde_json::Value) {
+    pub(crate) async fn json(&self, target: &str, body: serde_json::Value) -> (u16, serde_json::Value) {
         let request = Request::post("/")
             .header("authorization", "AWS4-HMAC-SHA256 Credential=x")
             .header("content-type", "application/x-amz-json-1.1")

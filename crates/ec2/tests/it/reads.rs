@@ -4,6 +4,7 @@ use muster_core::ec2::{ErrorClass, Offering, Tags};
 use muster_core::offering::NVIDIA_GPU;
 use muster_ec2::{Client, ClientOptions, ConnectError, Credentials, ImageQuery, InstanceQuery, NetworkQuery};
 use muster_ec2_sim::MarketType;
+use muster_ec2_sim::choices::QuotaValue;
 
 use crate::support::{BOTTLEROCKET, GROUP, P5, SSM, SUBNET, World, ZONE, scenario};
 
@@ -89,6 +90,27 @@ async fn options_that_cannot_work_are_refused_before_any_call() {
     assert_eq!(Client::connect(options("", "http://x")).await.unwrap_err(), ConnectError::Region);
     let wrong = Client::connect(options("us-east-1", "localhost:4566")).await.unwrap_err();
     assert_eq!(wrong, ConnectError::Endpoint { endpoint_url: "localhost:4566".to_owned() });
+}
+
+#[tokio::test]
+async fn a_quota_is_what_the_account_was_granted_else_the_default_of_aws() {
+    for choice in [QuotaValue::Applied, QuotaValue::DefaultAlone] {
+        let mut scenario = crate::support::scenario();
+        scenario.choices.quota_value = choice;
+        scenario.quotas = [("p".to_owned(), 192), ("spot-g".to_owned(), 0)].into();
+        let world = World::of(scenario).await;
+        assert_eq!(world.client.vcpu_quota("L-417A185B").await.unwrap(), 192, "{choice:?}");
+        assert_eq!(world.client.vcpu_quota("L-3819A6DF").await.unwrap(), 0, "{choice:?}");
+        let unknown = world.client.vcpu_quota("L-00000000").await.unwrap_err();
+        assert_eq!(unknown.code.as_deref(), Some("NoSuchResourceException"), "{unknown:?}");
+        world.simulator.deny(["servicequotas:GetAWSDefaultServiceQuota".to_owned()]);
+        let denied = world.client.vcpu_quota("L-417A185B").await.err().map(|denied| (denied.kind, denied.operation));
+        let expected = (ErrorClass::Permission, "GetAWSDefaultServiceQuota".to_owned());
+        assert_eq!(denied, (choice == QuotaValue::DefaultAlone).then_some(expected), "{choice:?}");
+        world.simulator.deny(["servicequotas:GetServiceQuota".to_owned()]);
+        let denied = world.client.vcpu_quota("L-417A185B").await.unwrap_err();
+        assert_eq!((denied.kind, denied.operation.as_str()), (ErrorClass::Permission, "GetServiceQuota"), "{denied:?}");
+    }
 }
 
 #[tokio::test]
