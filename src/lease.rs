@@ -135,9 +135,9 @@ impl Election {
                                 change = self.change();
                             }
                         }
-                        // Whoever took it plans already.
-                        Some(Seen::Theirs) => valid_until = None,
-                        Some(Seen::Free) | None => {}
+                        // Whoever took it plans already; a lease that was cleared is anybody's.
+                        Some(Seen::Theirs | Seen::Free) => valid_until = None,
+                        None => {}
                     }
                     if self.leader.borrow().is_some() && valid_until.is_none_or(|until| now_real() >= until) {
                         warn!("the lease could not be renewed in time");

@@ -326,7 +326,8 @@ impl Store {
         core.daemon |= self.state.is_of_daemon_set(&pod);
         self.apply_claims(&uid, &pod, &mut core);
         if let Some(tolerations) = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone())
-            && core.membership.gang().is_some()
+            // A pod may come before its owner: whether it is a member shows later, and it is not read again then.
+            && core.ours
             && self.state.tolerations.get(&uid).is_none_or(|known| **known != tolerations)
         {
             Arc::make_mut(&mut self.state.change().tolerations).insert(uid.clone(), Arc::new(tolerations));

@@ -25,6 +25,16 @@ use crate::cluster::{Cluster, State};
 use crate::telemetry::GangMetrics;
 use crate::term::Tenure;
 
+/// Whether an action was not sent lately; from now on it was. What is asked for again meanwhile must not count as sent once more: it
+/// would never be sent again where every pass asks for it.
+fn is_first<K: Ord + Clone>(sent: &mut BTreeMap<K, Instant>, key: &K, now: Instant) -> bool {
+    let first = !sent.contains_key(key);
+    if first {
+        sent.insert(key.clone(), now);
+    }
+    first
+}
+
 /// The executor of one replica.
 pub struct Executor {
     hands: Arc<Hands>,
@@ -39,7 +49,8 @@ pub struct Executor {
     /// Patches sent and not observed yet.
     sent: BTreeMap<PodUid, Sent>,
     ungated: BTreeMap<PodUid, Instant>,
-    evicted: BTreeMap<PodUid, Instant>,
+    /// With whether the pod was to go at once.
+    evicted: BTreeMap<PodUid, (Instant, bool)>,
     /// NodeBatches that were given up, and are not observed as going yet.
     abandoned: BTreeMap<Arc<str>, Instant>,
     /// Pods of no gang that were requeued, and how long after that they are again.
@@ -206,7 +217,7 @@ impl Executor {
         let counts = |sent: &Sent| sent.age().is_none_or(|age| age < 2 * renominate);
         self.sent.retain(|uid, sent| counts(sent) && state.snapshot.pods.contains_key(uid));
         self.ungated.retain(|_, since| since.elapsed() < renominate);
-        self.evicted.retain(|_, since| since.elapsed() < renominate);
+        self.evicted.retain(|_, (since, _)| since.elapsed() < renominate);
         self.abandoned.retain(|_, since| since.elapsed() < renominate);
         self.cleared.retain(|_, since| since.elapsed() < renominate);
         self.requeued.retain(|uid, _| state.snapshot.pods.contains_key(uid));
@@ -353,10 +364,17 @@ impl Executor {
                 }
                 news
             }
-            Action::Evict(evict) => self.evicted.insert(evict.pod.uid.clone(), now).is_none(),
-            Action::AbandonBatch { name, .. } => self.abandoned.insert(Arc::clone(name), now).is_none(),
-            Action::Ungate { uid } => self.ungated.insert(uid.clone(), now).is_none(),
-            Action::ClearNomination { pod } => self.cleared.insert(pod.uid.clone(), now).is_none(),
+            Action::Evict(evict) => {
+                // A graceful end that nobody sees to any more is another one.
+                let news = self.evicted.get(&evict.pod.uid).is_none_or(|(_, at_once)| evict.at_once && !at_once);
+                if news {
+                    self.evicted.insert(evict.pod.uid.clone(), (now, evict.at_once));
+                }
+                news
+            }
+            Action::AbandonBatch { name, .. } => is_first(&mut self.abandoned, name, now),
+            Action::Ungate { uid } => is_first(&mut self.ungated, uid, now),
+            Action::ClearNomination { pod } => is_first(&mut self.cleared, &pod.uid, now),
             Action::Requeue { pod } => {
                 let before = self.requeued.get(&pod.uid).copied();
                 let news = before.is_none_or(|(since, pause)| now.duration_since(since) >= pause);
@@ -408,14 +426,15 @@ impl Executor {
         let (hands, tenure) = (Arc::clone(&self.hands), tenure.clone());
         self.lanes.spawn(async move {
             let call = async {
-                if tenure.lasts()
-                    && let Err(error) = hands.clear_nomination(&pod).await
-                {
-                    debug!(pod = %pod.key, error = %crate::telemetry::chain(&error), "nomination not taken back, tried again");
-                }
+                let error = if tenure.lasts() { hands.clear_nomination(&pod).await.err() } else { None };
+                error.map(|error| {
+                    let error = crate::telemetry::chain(&error);
+                    debug!(pod = %pod.key, error, "nomination not taken back, tried again");
+                    Effect::Nominated(pod.uid.clone())
+                })
             };
-            hands.members.call(&whose(&pod), call).await;
-            Done { gang: None, effects: Vec::new() }
+            let effect = hands.members.call(&whose(&pod), call).await;
+            Done { gang: None, effects: effect.into_iter().collect() }
         });
     }
 
@@ -479,6 +498,14 @@ impl Executor {
                 }
                 Effect::Unabandoned(name) => {
                     self.abandoned.remove(&name);
+                    Some(Duration::from_millis(500))
+                }
+                Effect::Gated(uid) => {
+                    self.ungated.remove(&uid);
+                    Some(Duration::from_millis(500))
+                }
+                Effect::Nominated(uid) => {
+                    self.cleared.remove(&uid);
                     Some(Duration::from_millis(500))
                 }
                 Effect::Unreported(uid) => {

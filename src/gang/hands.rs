@@ -79,6 +79,10 @@ pub(super) enum Effect {
     Unevicted(PodUid),
     /// A NodeBatch that is given up was not deleted.
     Unabandoned(Arc<str>),
+    /// A pod keeps our gate.
+    Gated(PodUid),
+    /// A pod keeps its nomination.
+    Nominated(PodUid),
     /// It failed, and is decided again.
     Failed,
 }
@@ -125,7 +129,13 @@ impl Hands {
                     }
                     abandoned.map(|()| None)
                 }
-                Action::Ungate { uid } => self.ungate(state, &uid).await.map(|()| None),
+                Action::Ungate { uid } => {
+                    let ungated = self.ungate(state, &uid).await;
+                    if ungated.is_err() {
+                        effects.push(Effect::Gated(uid));
+                    }
+                    ungated.map(|()| None)
+                }
                 Action::DeleteGang { gang } => self.delete_gang(&gang).await.map(|()| None),
                 // These run side by side with all gangs.
                 Action::Release(_) | Action::Report(_) | Action::Requeue { .. } | Action::ClearNomination { .. } => {

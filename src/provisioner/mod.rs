@@ -161,6 +161,8 @@ const BURST: Duration = Duration::from_millis(50);
 const WRITTEN: Duration = Duration::from_secs(20);
 /// Real time between two looks without a change.
 const TICK: Duration = Duration::from_secs(1);
+/// Classes of which a status could not be written are not resolved again before this.
+const UNWRITTEN: Duration = Duration::from_secs(5);
 
 impl Provisioner {
     /// Wires a provisioner that describes its pools into `pools` and rings `requeue` when a batch moves on.
@@ -446,6 +448,8 @@ impl Context {
         let state = context.cluster.load();
         if let Err(error) = class::reconcile(context, &state, &mut refreshed.classes).await {
             debug!(error = %crate::telemetry::chain(&error), "classes");
+            // Each time costs calls to EC2.
+            tokio::time::sleep(UNWRITTEN).await;
         }
     }
 }

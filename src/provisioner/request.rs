@@ -144,7 +144,17 @@ async fn answer(
         batch: batch.map(|batch| seen(batch)),
     };
     match booking::answer(&seen, now) {
-        Answer::Nothing => return Ok(()),
+        Answer::Nothing => {
+            // This process, or one before it, may have ended between the condition and the deletion.
+            let going_on = matches!(seen.batch, Some(BatchSeen::Coming { .. } | BatchSeen::Ready));
+            if going_on
+                && is_true(&status.conditions, FAILED)
+                && let Some(batch) = batch
+            {
+                terminate(context, &batch.name_any()).await?;
+            }
+            return Ok(());
+        }
         Answer::Book { round, revoke } => match plan(context, state, key, request, revoke).await? {
             Ok(spec) => {
                 let name = batch_name(uid, round);

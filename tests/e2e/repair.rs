@@ -407,6 +407,33 @@ async fn an_interruption_notice_evicts_the_gang_and_provisions_the_replacement_b
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_the_quota_a_replacement_waits_for_the_end_of_what_it_replaces_and_nobody_else_goes() {
+    let mut scenario = Scenario::demo();
+    // Eight p5.48xlarge: the ninth is refused for as long as the lost one counts.
+    scenario.quotas = [("p".to_owned(), 8 * 192)].into();
+    scenario.delays.terminate_seconds = 400.0;
+    let Some(stack) = provisioning_stack(&scenario, 20, "1s").await else { return };
+    submit(&stack.admin().unwrap(), "ml", lasting_job("train", 8)).await;
+    let before = all_run(&stack, "ml", "train", 8).await;
+    let victim = live(&stack).await.into_iter().next().unwrap();
+    let survivors: BTreeSet<String> = live(&stack).await.into_iter().filter(|id| *id != victim).collect();
+
+    let kill = json!({"instanceIds": [victim], "reason": "Server.InternalError"});
+    stack.sim_post("/_sim/terminate", &kill).await.unwrap();
+
+    runs_again(&stack, &before).await;
+    assert_eq!(launches(&stack).await, [8, 1]);
+    assert!(live(&stack).await.into_iter().collect::<BTreeSet<_>>().is_superset(&survivors), "the others stayed");
+    let batch = batch_that(&stack, "the batch to be in use", |batch| phase_of(batch) == "InUse").await;
+    let attempts = batch.status.unwrap().attempts;
+    let refused = attempts.iter().find(|attempt| attempt.outcome == "Retry").unwrap();
+    assert!(refused.message.as_deref().unwrap_or_default().contains("VcpuLimitExceeded"), "{attempts:?}");
+    delete_job(&stack, "train").await;
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_budget_that_forbids_the_eviction_is_reported_and_keeps_no_lost_gang_from_its_restart() {
     let Some(stack) = provisioning_stack(&Scenario::demo(), 20, "1s").await else { return };
     let client = stack.admin().unwrap();

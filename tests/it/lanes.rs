@@ -349,6 +349,56 @@ async fn a_pod_is_requeued_and_a_nomination_taken_back_by_one_patch_each() {
     assert_eq!(all, ["/api/v1/namespaces/ns/pods/other", "/api/v1/namespaces/ns/pods/other/status"], "once each");
 }
 
+/// Calls that were made so far.
+fn so_far(calls: &mut mpsc::UnboundedReceiver<String>) -> Vec<String> {
+    std::iter::from_fn(|| calls.try_recv().ok()).collect()
+}
+
+#[tokio::test]
+async fn a_nomination_that_was_not_taken_back_and_a_gate_that_was_not_removed_are_tried_again_although_every_pass_asks()
+{
+    let (asked, mut calls) = mpsc::unbounded_channel();
+    let client = api(asked, &[StatusCode::CONFLICT]);
+    let (_store, cluster) = known();
+    let (_leads, tenure) = leads();
+    let mut executor = executor(&client, &cluster);
+    let state = cluster.load();
+    let pod = Arc::clone(&state.snapshot.pods[&PodUid::from("other")]);
+    for _ in 0..3 {
+        executor.execute(&state, vec![Action::ClearNomination { pod: Arc::clone(&pod) }], &tenure).await;
+        executor.finish().await;
+    }
+    let nomination = "/api/v1/namespaces/ns/pods/other/status";
+    assert_eq!(so_far(&mut calls), [nomination; 2], "refused, then taken back, then done");
+
+    // The pod that is answered is another one by its UID, every time.
+    for _ in 0..3 {
+        executor.execute(&state, vec![Action::Ungate { uid: PodUid::from("other") }], &tenure).await;
+        executor.finish().await;
+    }
+    assert_eq!(so_far(&mut calls), ["/api/v1/namespaces/ns/pods/other"; 3]);
+}
+
+#[tokio::test]
+async fn a_member_whose_node_is_gone_is_deleted_at_once_although_it_was_evicted_a_moment_ago() {
+    let (asked, mut calls) = mpsc::unbounded_channel();
+    let client = api(asked, &[]);
+    let (_store, cluster) = known();
+    let (_leads, tenure) = leads();
+    let mut executor = executor(&client, &cluster);
+    let state = cluster.load();
+    let pod = Arc::clone(&state.snapshot.pods[&PodUid::from("other")]);
+    let mut made = Vec::new();
+    for at_once in [false, true, false, true] {
+        let evict = Evict { pod: Arc::clone(&pod), why: "a member was lost".to_owned(), at_once };
+        executor.execute(&state, vec![Action::Evict(Box::new(evict))], &tenure).await;
+        executor.finish().await;
+        made.push(so_far(&mut calls).len());
+    }
+    assert!(made[0] > 0 && made[1] > 0, "{made:?}");
+    assert_eq!(made[2..], [0, 0], "nothing new is asked for");
+}
+
 #[tokio::test]
 async fn every_call_that_ends_a_member_names_its_uid() {
     let (sent, mut calls) = mpsc::unbounded_channel();

@@ -353,3 +353,36 @@ fn a_job_of_which_only_the_status_changed_publishes_nothing_and_its_template_is_
     store.publish();
     assert_eq!(cluster.load().snapshot.version, first + 1, "who reads it may be another gang now");
 }
+
+#[test]
+fn what_a_pod_tolerates_is_kept_although_its_owner_is_seen_later() {
+    let (mut store, cluster) = store(&[], &[]);
+    let pod = json!({
+        "metadata": {
+            "name": "j-0", "namespace": "ns", "uid": "p",
+            "ownerReferences": [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true},
+            ],
+        },
+        "spec": {
+            "schedulerName": "muster",
+            "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 3600}],
+            "containers": [{"name": "main"}],
+        },
+    });
+    store.apply_pod(serde_json::from_value(pod).unwrap());
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {
+            "name": "j", "namespace": "ns", "uid": "j", "resourceVersion": "1", "generation": 1,
+            "annotations": {"muster.dev/gang": "train"},
+        },
+        "spec": {"parallelism": 1, "template": {"spec": {"containers": [{"name": "main"}]}}},
+    });
+    store.apply_object(Object::read(&job).unwrap().slim());
+    store.publish();
+    let state = cluster.load();
+    assert!(state.snapshot.pods.get("p").unwrap().membership.gang().is_some(), "it is a member by now");
+    let kept = state.tolerations.get("p").unwrap();
+    assert_eq!(kept[0].toleration_seconds, Some(3600));
+}

@@ -49,6 +49,7 @@ pub(in crate::provisioner) struct Held {
 /// Collects until the term ends.
 pub(in crate::provisioner) async fn run(context: Arc<Context>, beat: Beat, term: CancellationToken) {
     let mut rounds = 0_u32;
+    let mut failing = false;
     loop {
         beat.beat();
         let next = context.clock.now().saturating_add(next_round(rounds, OFTEN, SELDOM));
@@ -61,8 +62,17 @@ pub(in crate::provisioner) async fn run(context: Arc<Context>, beat: Beat, term:
         if !state.snapshot.synced || context.cluster.stale().is_some() {
             continue;
         }
-        if let Err(error) = round(&context, &state, &term).await {
-            debug!(error = %format!("{error:#}"), "a round of the collection failed; the next one looks again");
+        match round(&context, &state, &term).await {
+            Err(error) if !failing => {
+                failing = true;
+                warn!(error = %format!("{error:#}"), "a round of the collection failed; the next one looks again");
+            }
+            Err(error) => debug!(error = %format!("{error:#}"), "a round of the collection failed again"),
+            Ok(()) if failing => {
+                failing = false;
+                info!("the collection works again");
+            }
+            Ok(()) => {}
         }
     }
 }
@@ -170,6 +180,9 @@ fn sentence(findings: &Findings, cost: HeldCost, digest: &str) -> String {
     )
 }
 
+/// Ends what is left over, each of it for itself: what cannot be ended keeps nothing else alive.
+///
+/// Errors: the first one, once everything was tried.
 async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
     if context.cloud.changes() == Changes::Withheld {
         warn!(?findings, "dry run: what is left over is not collected");
@@ -189,11 +202,28 @@ async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
                 && instance.tags.get(TAG_CLUSTER_UID) == Some(&context.options.cluster_uid)
         })
     };
+    let mut failed: anyhow::Result<()> = Ok(());
+    let mut fails = |error: anyhow::Error| {
+        if failed.is_ok() {
+            failed = Err(error);
+        }
+    };
     let orphans: Vec<InstanceId> = instances.into_iter().filter(|id| ours(id)).collect();
     if !orphans.is_empty() {
         warn!(instances = ?orphans, "instances of no NodeBatch: terminating");
-        context.cloud.terminate_instances(&orphans).await?;
-        context.metrics.orphans("instance", orphans.len());
+        match context.cloud.terminate_instances(&orphans).await {
+            Ok(_) => context.metrics.orphans("instance", orphans.len()),
+            // One with termination protection refuses the call for all.
+            Err(error) if orphans.len() > 1 && error.kind.permitted() == Some(true) => {
+                for orphan in &orphans {
+                    match context.cloud.terminate_instances(std::slice::from_ref(orphan)).await {
+                        Ok(_) => context.metrics.orphans("instance", 1),
+                        Err(error) => fails(anyhow::Error::new(error).context(format!("terminate {orphan}"))),
+                    }
+                }
+            }
+            Err(error) => fails(error.into()),
+        }
     }
     let now = context.clock.now();
     for (batch, ids) in lost {
@@ -202,14 +232,22 @@ async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
         let losses: BTreeMap<InstanceId, Loss> =
             ids.into_iter().filter(|id| !live.contains(id)).map(|id| (id, loss.clone())).collect();
         let found = losses.len();
-        if found > 0 && context.report(&batch, Report { losses, reason: "InstanceLost" }).await? {
-            context.metrics.orphans("entry", found);
+        if found > 0 {
+            match context.report(&batch, Report { losses, reason: "InstanceLost" }).await {
+                Ok(true) => context.metrics.orphans("entry", found),
+                Ok(false) => {}
+                Err(error) => fails(error.context(format!("report to NodeBatch {batch}"))),
+            }
         }
     }
     for (node, instance) in nodes.into_iter().filter(|(_, instance)| !live.contains(instance)) {
-        if delete_node(context, node.as_str(), &instance).await? {
-            info!(node = %node, "a Node of ours without its instance: deleted");
-            context.metrics.orphans("node", 1);
+        match delete_node(context, node.as_str(), &instance).await {
+            Ok(true) => {
+                info!(node = %node, "a Node of ours without its instance: deleted");
+                context.metrics.orphans("node", 1);
+            }
+            Ok(false) => {}
+            Err(error) => fails(error),
         }
     }
     for group in groups {
@@ -217,15 +255,17 @@ async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
         match context.cloud.delete_placement_group(&group).await {
             Ok(()) => context.metrics.orphans("placement-group", 1),
             Err(error) if error.kind == ErrorClass::InUse => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => fails(error.into()),
         }
     }
     for template in templates {
         info!(template, "a launch template of no NodeBatch: deleted");
-        context.cloud.delete_launch_template(&template).await?;
-        context.metrics.orphans("launch-template", 1);
+        match context.cloud.delete_launch_template(&template).await {
+            Ok(()) => context.metrics.orphans("launch-template", 1),
+            Err(error) => fails(error.into()),
+        }
     }
-    Ok(())
+    failed
 }
 
 impl Context {

@@ -25,6 +25,7 @@ use muster_core::gang::GangEvent;
 use muster_core::offering::InstanceTypeInfo;
 use muster_ec2::{ImageQuery, ReservationQuery};
 use serde_json::json;
+use tracing::warn;
 
 use super::catalogue::Catalogue;
 use super::{Context, REFRESH, RETRY, pool};
@@ -111,13 +112,15 @@ pub(super) fn subnets_read(context: &Context, class: &EC2NodeClass) -> Timestamp
     subnets.get(&class.name_any()).copied().unwrap_or_else(long_ago)
 }
 
-/// Resolves classes whose spec changed, and all of them now and then.
+/// Resolves classes whose spec changed, and all of them now and then. One whose status cannot be written is looked at again after
+/// [`RETRY`], and holds up no other.
 pub(super) async fn reconcile(
     context: &Context,
     state: &State,
     seen: &mut BTreeMap<String, (Option<i64>, Timestamp)>,
 ) -> anyhow::Result<()> {
     let classes: Vec<_> = due(context, state, seen, context.clock.now()).cloned().collect();
+    let mut failed = Ok(());
     for class in classes {
         let name = class.name_any();
         let generation = class.metadata.generation;
@@ -125,8 +128,15 @@ pub(super) async fn reconcile(
         if class.status.as_ref() != Some(&status) {
             let classes: Api<EC2NodeClass> = Api::all(context.client.clone());
             let patch = json!({"status": null_absent(&status)});
-            step(Step::WriteStatus, classes.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)))
-                .await?;
+            let params = PatchParams::default();
+            let written = step(Step::WriteStatus, classes.patch_status(&name, &params, &Patch::Merge(&patch))).await;
+            if let Err(error) = written {
+                warn!(class = %name, %error, "the status of an EC2NodeClass is not written, tried again");
+                let again = context.clock.now().saturating_sub(REFRESH).and_then(|at| at.checked_add(RETRY));
+                seen.insert(name, (generation, again.unwrap_or(Timestamp::MIN)));
+                failed = failed.and(Err(error.into()));
+                continue;
+            }
             if let Some(event) = turned(class.status.as_ref(), &status) {
                 context.events.publish(class.as_ref(), &event).await;
             }
@@ -134,7 +144,7 @@ pub(super) async fn reconcile(
         seen.insert(name, (generation, context.clock.now()));
     }
     seen.retain(|name, _| state.classes.contains_key(name));
-    Ok(())
+    failed
 }
 
 /// In a merge patch what is absent stays: lists that have become empty are named.

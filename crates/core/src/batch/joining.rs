@@ -15,7 +15,7 @@ use super::probe::{self, Joined};
 use super::{devices, owner, repair, rollback, teardown};
 use crate::ec2::seen::{Instance, InstanceState};
 use crate::model::batch::{
-    AttemptOutcome, BatchMember, BatchPhase, BatchStatus, ConditionKind, LossCause, MemberState, Owner,
+    Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, ConditionKind, LossCause, MemberState, Owner,
 };
 use crate::model::moment::moment;
 use crate::model::names::{InstanceId, ResourceName};
@@ -96,8 +96,11 @@ fn missed<'l>(found: &Located, level: Option<&'l Level>) -> Option<&'l Level> {
 /// The clocks of the batch's pool, for the launch under way.
 fn clocks(case: &Case<'_>, status: &BatchStatus) -> JoinRules {
     let join = case.world.supply.join(status.node_pool.as_deref());
-    let whole = status.attempts.iter().rposition(crate::model::batch::Attempt::won_whole);
-    let replaced: usize = status.attempts.iter().skip(whole.unwrap_or(0)).map(|attempt| attempt.replaces.len()).sum();
+    let whole = status.attempts.iter().rposition(Attempt::won_whole);
+    // The same nodes once more are the same replacement.
+    let counts = |attempt: &&Attempt| attempt.outcome != AttemptOutcome::Retry;
+    let since = status.attempts.iter().skip(whole.unwrap_or(0)).filter(counts);
+    let replaced: usize = since.map(|attempt| attempt.replaces.len()).sum();
     let allowed = replacements(&join.max_replacements, status.count).unwrap_or(0);
     let won = status.attempts.iter().rev().find(|attempt| attempt.outcome == AttemptOutcome::Won);
     let launched = won.and_then(|won| won.ended);
@@ -331,6 +334,8 @@ fn all_ready(case: &Case<'_>, mut status: BatchStatus) -> Step<Turn> {
         }
     }
     status.phase = BatchPhase::Ready;
+    // Not when it was launched: a launch whose nodes never join is no success either.
+    status.failed_rounds = 0;
     if status.is(&ConditionKind::Interrupted) {
         status.set(ConditionKind::Interrupted, false, "Repaired", "", case.world.now_real);
     }

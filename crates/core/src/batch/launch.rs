@@ -7,7 +7,7 @@ use super::case::{Case, Step, Stop, Turn, failed, later};
 use super::counted::counted;
 use super::decision::{Change, Made, Note, Refused, Requeue, Scratch};
 use super::judge::{Confirm, Verdict, Why, judge};
-use super::rollback;
+use super::{owner, rollback};
 use crate::ec2::blame::Blame;
 use crate::ec2::error::{CallError, ErrorClass, Next as Try};
 use crate::ec2::seen::{GroupState, InstanceState};
@@ -218,6 +218,16 @@ fn settle(
             }
             Ok(replay(case, status, "launch", Some(why), Sweep::Counted))
         }
+        // Whoever asked may be gone by now. A call that EC2 has not decided about may have been carried out all the same.
+        Verdict::NotDecided { why } if owner::unwanted(case)? => {
+            if let Some(turn) = found(case, &status, parameters)? {
+                return Ok(turn);
+            }
+            if status.last().map_or(0, |attempt| attempt.sweeps) >= SWEEPS {
+                return lose(case, status, &Loss::new(&why, &[]));
+            }
+            Ok(replay(case, status, "launch", Some(why), Sweep::Counted))
+        }
         Verdict::NotDecided { why } => Ok(replay(case, status, "launch", Some(why), Sweep::Not)),
         Verdict::Unknown { why, unavailable } => {
             if let Some(turn) = found(case, &status, parameters)? {
@@ -351,9 +361,6 @@ fn won(case: &Case<'_>, mut status: BatchStatus, parameters: &LaunchParameters, 
         ..BatchMember::new(id, attempt, MemberState::Launched)
     };
     status.instances = (0..).zip(ids).map(member).collect();
-    if !status.last().is_some_and(|attempt| attempt.probe) {
-        status.failed_rounds = 0;
-    }
     status.count = got;
     status.phase = BatchPhase::Launched;
     status.deadline = Some(later(now, 15 * 60));
@@ -426,7 +433,7 @@ impl Loss {
 }
 
 /// Instances of ours that EC2 is ending: they may still count towards quotas.
-fn ending(case: &Case<'_>) -> Step<usize> {
+pub(super) fn ending(case: &Case<'_>) -> Step<usize> {
     let ours = Tags::from([(TAG_CLUSTER_UID.to_owned(), case.world.settings.cluster_uid.clone())]);
     Ok(case.tagged(ours)?.iter().filter(|instance| instance.state == InstanceState::ShuttingDown).count())
 }

@@ -7,7 +7,7 @@ use super::decision::{Before, Change, Look, Made, Note, Requeue};
 use super::launch::asked;
 use super::{owner, probe};
 use crate::ec2::error::ErrorClass;
-use crate::model::batch::{BatchPhase, BatchStatus, HoldReason};
+use crate::model::batch::{AttemptOutcome, BatchPhase, BatchStatus, HoldReason};
 use crate::offering::exclusion::Exclusion;
 use crate::offering::rank::Ranking;
 
@@ -62,11 +62,13 @@ pub(super) fn pending(case: &Case<'_>) -> Step<Turn> {
         let alone = supply.rank(case.batch, case.others, Before::Nobody, now);
         if untried(&status.attempts, status.round_from, &alone).is_some() {
             // No verdict: the older batch may take less than it might, or another pool.
-            status.message = Some(format!("waits for an older NodeBatch to begin: {}", nothing_left(&ranking, &[])));
+            status.message =
+                Some(format!("waits for an older NodeBatch to begin: {}", nothing_left(&status, &ranking, &[])));
             return Ok(Turn::write(status).requeue(Requeue::At(later(now, 5))));
         }
     }
-    back_off(case, &mut status, &nothing_left(&ranking, &supply.problems(case.batch)));
+    let why = nothing_left(&status, &ranking, &supply.problems(case.batch));
+    back_off(case, &mut status, &why);
     // A Capacity Block that begins is no insufficient capacity: its gang is there when it does.
     let begins = ranking.excluded.iter().filter_map(|left| match &left.reason {
         Exclusion::ReservationNotStarted { start, .. } => *start,
@@ -96,7 +98,15 @@ fn for_members(case: &Case<'_>) -> Option<Turn> {
 }
 
 /// Why there is no candidate, in a sentence.
-fn nothing_left(ranking: &Ranking, problems: &[String]) -> String {
+fn nothing_left(status: &BatchStatus, ranking: &Ranking, problems: &[String]) -> String {
+    // There was capacity, and what came of it is what people have to know.
+    let of_round = status.attempts.iter().rev().filter(|attempt| attempt.number > status.round_from);
+    let given_up = of_round
+        .filter(|attempt| attempt.outcome == AttemptOutcome::Violated)
+        .find_map(|attempt| attempt.message.as_ref());
+    if let Some(message) = given_up {
+        return format!("no candidate is left; of what was launched: {message}");
+    }
     let mut reasons: Vec<String> = problems.to_vec();
     for left in &ranking.excluded {
         let reason = left.reason.to_string();

@@ -21,11 +21,14 @@ use crate::model::batch::{
 };
 use crate::model::gang::Phase;
 use crate::model::launch::{CapacityType, LaunchParameters};
+use crate::model::moment::time_of_day;
 use crate::model::money::{cost_between, usd};
 use crate::model::names::{InstanceId, NodeName};
 
 /// Between two looks after lost instances.
 const CLEAR_SECONDS: i64 = 5;
+/// Between two launches of one replacement, at least and at most.
+const PAUSE_SECONDS: std::ops::RangeInclusive<i64> = 15..=120;
 
 /// Instances that are lost by now.
 fn lost(status: &BatchStatus, now: Timestamp) -> Vec<&BatchMember> {
@@ -273,7 +276,10 @@ fn settle(
             notes.push(lacking(unavailable, parameters.count));
         }
     };
-    let (why, open) = match judge(parameters, first && !attempt.replayed, answer) {
+    let judged = judge(parameters, first && !attempt.replayed, answer);
+    // The same token would be given the same answer for ever.
+    let throttled = matches!(judged, Verdict::Throttled { .. });
+    let (why, open) = match judged {
         Verdict::Won(ids) => return Ok(won(case, status, &ids)),
         Verdict::Violated(ids) => {
             return Ok(another_number(case, status, &ids));
@@ -317,6 +323,15 @@ fn settle(
         );
         return Ok(reported(Turn::write(status).requeue(Requeue::Pause(later(now, 15)))));
     }
+    let kind = why.as_ref().map(|why| why.kind);
+    if came == 0
+        && (throttled || frees_quota(case, &status, kind)?)
+        && in_time(case, attempt)
+        && !owner::unwanted(case)?
+    {
+        let why = why.map_or_else(String::new, |why| why.code.unwrap_or(why.message));
+        return Ok(reported(once_more(case, status, &why)));
+    }
     let stated =
         why.as_ref().map_or_else(|| "no answer".to_owned(), |why| why.code.clone().unwrap_or(why.message.clone()));
     // EC2 may not show the rest yet: whoever gave up on what is seen would leave it behind.
@@ -328,6 +343,46 @@ fn settle(
         return Ok(reported(launch::replay(case, status, "replacement", why, Sweep::Counted)));
     }
     Ok(reported(lost_again(case, status, why.and_then(|why| why.code), &stated)))
+}
+
+/// Whether a quota that EC2 finds used up may have capacity in a moment: what is ending still counts, and so do lost nodes until
+/// they end.
+fn frees_quota(case: &Case<'_>, status: &BatchStatus, kind: Option<ErrorClass>) -> Step<bool> {
+    let quota = matches!(kind, Some(ErrorClass::Quota | ErrorClass::SpotQuota));
+    Ok(quota && (!status.replaced.is_empty() || launch::ending(case)? > 0))
+}
+
+/// The same replacement under a token of its own, after a pause that is as long as it has been tried. Its clock goes on.
+fn once_more(case: &Case<'_>, mut status: BatchStatus, why: &str) -> Turn {
+    let now = case.now();
+    let Some(last) = status.last().cloned() else { return Turn::write(status) };
+    let (Some(stored), number) = (last.parameters.clone(), status.attempt.saturating_add(1)) else {
+        return lost_again(case, status, None, why);
+    };
+    let mut parameters: LaunchParameters = stored.value;
+    parameters.tags.attempt = number;
+    let parameters = parameters.with_token(status.generation);
+    status.close(AttemptOutcome::Retry, None, Some(why.to_owned()), now);
+    let tried = last.started.map_or(0, |at| now.duration_since(at).as_secs());
+    let until = later(now, tried.clamp(*PAUSE_SECONDS.start(), *PAUSE_SECONDS.end()));
+    status.attempt = number;
+    status.message = Some(format!("no replacement yet ({why}): the same is launched again at {}", time_of_day(until)));
+    status.attempts.push(Attempt {
+        number,
+        token: Some(parameters.token.clone()),
+        parameters: Some(parameters.into()),
+        outcome: AttemptOutcome::Launching,
+        ended: None,
+        replayed: false,
+        sweeps: 0,
+        request_id: None,
+        fleet: None,
+        code: None,
+        message: None,
+        ..last
+    });
+    let scratch = Scratch { first: Some(number), ..case.memory.scratch };
+    Turn::write(status).scratch(scratch).requeue(Requeue::Pause(until))
 }
 
 fn fresh(ids: &[InstanceId], attempt: u32) -> impl Iterator<Item = BatchMember> {

@@ -44,8 +44,9 @@ pub(super) fn note(
     if let Some(sizes) = roles::sizes(recognised, &ready).filter(|_| !ready.is_empty()) {
         let names: BTreeMap<&PodUid, &Arc<str>> = ready.iter().map(|pod| (&pod.uid, &pod.key.name)).collect();
         let (mut faults, mut surplus) = (String::new(), String::new());
+        let mut by_role = sizes.by_role(&ready);
         for role in &sizes.roles {
-            let of: Vec<&Arc<Pod>> = ready.iter().copied().filter(|pod| sizes.role_of(pod) == role.name).collect();
+            let of: Vec<&Arc<Pod>> = by_role.remove(&role.name).unwrap_or_default();
             let named = if role.name.is_empty() { String::new() } else { format!(" of role {}", role.name) };
             for (fault, uid) in roles::faults(role, &of) {
                 let pod = names.get(&uid).map_or("", |name| name);

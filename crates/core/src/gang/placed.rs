@@ -347,16 +347,12 @@ impl Working<'_> {
         let ready: Vec<&Arc<Pod>> = members.iter().filter(|member| member.foreign_gate.is_none()).collect();
         let there: Vec<&Arc<Pod>> = ready.iter().copied().chain(&done).collect();
         let Some(sizes) = roles::sizes(recognised, &there) else { return false };
-        let of = |pods: &mut dyn Iterator<Item = &'_ Arc<Pod>>, role: &Arc<str>| {
-            pods.filter(|pod| sizes.role_of(pod) == *role).cloned().collect::<Vec<Arc<Pod>>>()
-        };
+        let (mut live, mut over) = (sizes.by_role(&ready), sizes.by_role(&done.iter().collect::<Vec<_>>()));
         let holders: BTreeMap<Arc<str>, Vec<Option<PodUid>>> = sizes
             .roles
             .iter()
             .map(|role| {
-                let live = of(&mut ready.iter().copied(), &role.name);
-                let over = of(&mut done.iter(), &role.name);
-                let (live, over): (Vec<_>, Vec<_>) = (live.iter().collect(), over.iter().collect());
+                let [live, over] = [&mut live, &mut over].map(|pods| pods.remove(&role.name).unwrap_or_default());
                 (Arc::clone(&role.name), roles::holders(role, gang, &live, &over).0)
             })
             .collect();

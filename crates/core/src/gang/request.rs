@@ -60,22 +60,24 @@ pub fn build_request(
     if let Some(invalid) = &recognised.invalid {
         return Err(RequestError::Invalid(invalid.clone()));
     }
+    if recognised.roles.len() > roles::MAX_ROLES {
+        return Err(RequestError::Invalid(too_many("roles", recognised.roles.len(), roles::MAX_ROLES)));
+    }
     let topology_requests = resolve_topology_requests(recognised, levels).map_err(RequestError::Invalid)?;
     let ready: Vec<&Arc<Pod>> =
         members.iter().filter(|pod| pod.foreign_gate.is_none() && claims::awaited(pod).is_none()).collect();
     let there: Vec<&Arc<Pod>> = ready.iter().copied().chain(done).collect();
     let seen = count(there.len());
     let Some(sizes) = roles::sizes(recognised, &there) else { return Err(RequestError::SizeUnknown { seen }) };
-    if usize::try_from(sizes.size).unwrap_or(usize::MAX) > ranks::MAX_PLACES {
-        return Err(RequestError::Invalid(too_many(sizes.size)));
+    let size = usize::try_from(sizes.size).unwrap_or(usize::MAX);
+    if size > ranks::MAX_PLACES {
+        return Err(RequestError::Invalid(too_many("members", size, ranks::MAX_PLACES)));
     }
-    let of = |pods: &[&Arc<Pod>], role: &RoleSize| {
-        let pods = pods.iter().filter(|pod| sizes.role_of(pod) == role.name);
-        pods.copied().cloned().collect::<Vec<Arc<Pod>>>()
-    };
+    let of_there = sizes.by_role(&there);
     let started = matches!(gang.phase, Some(Phase::Committing | Phase::Bound | Phase::Degraded));
-    let short = |role: &RoleSize| role.min.saturating_sub(count(of(&there, role).len()));
-    let needed = sizes.needed.max(seen.saturating_add(sizes.roles.iter().map(short).sum()).min(sizes.size));
+    let short = |role: &RoleSize| role.min.saturating_sub(count(of_there.get(&role.name).map_or(0, Vec::len)));
+    let missing = sizes.roles.iter().map(short).fold(0, u32::saturating_add);
+    let needed = sizes.needed.max(seen.saturating_add(missing).min(sizes.size));
     if (seen < sizes.needed || sizes.roles.iter().any(|role| short(role) > 0)) && !started {
         if let Some((pod, gate)) = members.iter().find_map(|pod| Some((pod, pod.foreign_gate.as_ref()?))) {
             return Err(RequestError::ForeignGate { pod: Arc::clone(&pod.key.name), gate: Arc::clone(gate) });
@@ -96,10 +98,10 @@ pub fn build_request(
         surplus: Vec::new(),
     };
     let places = gang.places_by_uid();
+    let (mut live, mut over) = (sizes.by_role(&ready), sizes.by_role(&done.iter().collect::<Vec<_>>()));
     for role in &sizes.roles {
-        let (live, over) = (of(&ready, role), done.iter().collect::<Vec<_>>());
-        let over: Vec<&Arc<Pod>> = over.into_iter().filter(|pod| sizes.role_of(pod) == role.name).collect();
-        let (mut holders, surplus) = roles::holders(role, gang, &live.iter().collect::<Vec<_>>(), &over);
+        let [live, over] = [&mut live, &mut over].map(|pods| pods.remove(&role.name).unwrap_or_default());
+        let (mut holders, surplus) = roles::holders(role, gang, &live, &over);
         wanted.surplus.extend(surplus);
         let mut held = BTreeSet::new();
         for (rank, holder) in (0..).zip(&mut holders) {
@@ -169,11 +171,8 @@ fn required(
     order.into_iter().map(|(_, rank)| rank).collect()
 }
 
-fn too_many(size: u32) -> Invalid {
-    Invalid {
-        reason: Code::TooManyMembers,
-        message: format!("the gang has {size} members, the limit is {}", ranks::MAX_PLACES),
-    }
+fn too_many(what: &str, number: usize, most: usize) -> Invalid {
+    Invalid { reason: Code::TooManyMembers, message: format!("the gang has {number} {what}, the limit is {most}") }
 }
 
 fn resolve_topology_requests(recognised: &Recognised, levels: &Levels) -> Result<TopologyRequests, Invalid> {

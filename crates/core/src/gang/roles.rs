@@ -10,6 +10,9 @@ use crate::model::pod::{Shape, Toleration};
 use crate::model::ranks::{self, Claimant, RankFault};
 use crate::reason::Code;
 
+/// Most roles of a gang. Every pod names its own, so that without a bound a few thousand of them could keep the loop busy.
+pub(super) const MAX_ROLES: usize = 64;
+
 /// How many members a gang and each of its roles has and needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sizes {
@@ -38,9 +41,13 @@ impl Sizes {
         self.roles.iter().map(|role| (Arc::clone(&role.name), role.min)).collect()
     }
 
-    /// The role a pod plays.
-    pub(super) fn role_of(&self, pod: &Pod) -> Arc<str> {
-        role_of(pod, self.roles.iter().map(|role| &role.name))
+    /// Pods by the role they play, each list in the order given. A role of which nobody is there has no entry.
+    pub(super) fn by_role<'p>(&self, pods: &[&'p Arc<Pod>]) -> BTreeMap<Arc<str>, Vec<&'p Arc<Pod>>> {
+        let mut all: BTreeMap<Arc<str>, Vec<&'p Arc<Pod>>> = BTreeMap::new();
+        for pod in pods {
+            all.entry(role_of(pod, self.roles.iter().map(|role| &role.name))).or_default().push(pod);
+        }
+        all
     }
 }
 
@@ -53,7 +60,8 @@ fn role_of<'a>(pod: &Pod, mut roles: impl Iterator<Item = &'a Arc<str>> + Clone)
     named.or_else(|| roles.next()).map_or_else(|| Arc::from(""), Arc::clone)
 }
 
-/// Sizes of a gang of which these pods are there; `None` while neither size nor minimum is known.
+/// Sizes of a gang of which these pods are there; `None` while neither size nor minimum is known, and with more roles than a gang
+/// may have.
 ///
 /// Where only a minimum is known, members beyond it are elastic. What a role does not say is what the others leave of the
 /// size. A minimum of the gang below the sum of its roles' is taken from the last role, then the one before it; one above
@@ -61,6 +69,9 @@ fn role_of<'a>(pod: &Pod, mut roles: impl Iterator<Item = &'a Arc<str>> + Clone)
 pub(super) fn sizes(recognised: &Recognised, pods: &[&Arc<Pod>]) -> Option<Sizes> {
     let Recognised { size, min, roles, .. } = recognised;
     let seen = count(pods.len());
+    if roles.len() > MAX_ROLES {
+        return None;
+    }
     if roles.is_empty() {
         let size = size.or_else(|| min.map(|min| min.max(seen)))?;
         let needed = min.unwrap_or(size).min(size).max(1);
@@ -77,7 +88,11 @@ pub(super) fn sizes(recognised: &Recognised, pods: &[&Arc<Pod>]) -> Option<Sizes
     let open = roles.iter().rposition(|role| role.count.is_none());
     let mut counts: Vec<u32> = roles.iter().map(|role| role.count.unwrap_or_else(|| there(role))).collect();
     if let (Some(open), Some(size)) = (open, size) {
-        let others: u32 = counts.iter().enumerate().filter(|(index, _)| *index != open).map(|(_, count)| *count).sum();
+        let others: u32 = counts
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| *index != open)
+            .fold(0_u32, |sum, (_, count)| sum.saturating_add(*count));
         counts[open] = size.saturating_sub(others);
     }
     let of = |(role, count): (&RoleStated, u32)| {
@@ -85,10 +100,10 @@ pub(super) fn sizes(recognised: &Recognised, pods: &[&Arc<Pod>]) -> Option<Sizes
         RoleSize { name: Arc::clone(&role.name), count, min: role.min.unwrap_or(count).min(count) }
     };
     let mut sized: Vec<RoleSize> = roles.iter().zip(counts).map(of).collect();
-    let all = sized.iter().map(|role| role.count).sum::<u32>();
+    let all = sized.iter().fold(0_u32, |sum, role| sum.saturating_add(role.count));
     // Roles that nobody has been seen of yet are not among these: a minimum may be above what is known.
     let size = size.map_or_else(|| all.max(min.unwrap_or(0)), |size| size.max(all));
-    let least = sized.iter().map(|role| role.min).sum::<u32>();
+    let least = sized.iter().fold(0_u32, |sum, role| sum.saturating_add(role.min));
     // Without a size the minimum is all that is known of the whole.
     let needed = min.unwrap_or(if recognised.size.is_some() && least == all { size } else { least }).min(size).max(1);
     let (mut less, mut more) = (least.saturating_sub(needed), needed.saturating_sub(least));

@@ -83,7 +83,7 @@ impl Working<'_> {
         // Roles in their order, ranks upwards, and all of it backwards: whoever leads goes last.
         let order = |pod: &Arc<Pod>| gang.places.iter().position(|place| place.uid.as_ref() == Some(&pod.uid));
         let mut evicted = here;
-        evicted.sort_by_key(|pod| std::cmp::Reverse(order(pod)));
+        evicted.sort_by_cached_key(|pod| std::cmp::Reverse(order(pod)));
         for pod in evicted {
             pass.actions.push(self.evict(pod, &message));
         }

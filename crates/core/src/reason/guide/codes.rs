@@ -326,7 +326,9 @@ impl Code {
                 "The requests or constraints of a pod cannot be read.",
                 &["Correct the field in the message."],
             ),
-            Self::TooManyMembers => ("The gang is not planned.", "It has more than 5,000 members.", &["Split it."]),
+            Self::TooManyMembers => {
+                ("The gang is not planned.", "It has more than 5,000 members, or more than 64 roles.", &["Split it."])
+            }
             Self::SequentialCreation => (
                 "The gang would never be complete.",
                 "Its owner creates its pods one after another and waits for each to run.",

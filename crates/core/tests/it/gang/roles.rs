@@ -58,6 +58,24 @@ fn racks() -> Sim {
 }
 
 #[test]
+fn a_gang_with_more_roles_than_it_may_have_is_refused_by_name() {
+    for (roles, refused) in [(64, false), (65, true)] {
+        let mut sim = Sim::new(&["n1", "n2", "n3", "n4", "n5", "n6", "n7"].map(|name| (name, 100)));
+        sim.gang("train", 0, 0);
+        let stated = sim.recognised.get_mut(&key("train")).unwrap();
+        stated.size = Some(roles);
+        let role = |name: u32| RoleStated { name: Arc::from(format!("r{name}")), count: Some(1), min: None };
+        stated.roles = (0..roles).map(role).collect();
+        for name in 0..roles {
+            add(&mut sim, &format!("r{name}"), 0, 1);
+        }
+        sim.settle();
+        assert_eq!(sim.phase("train") == Phase::Bound, !refused, "{}", sim.message("train"));
+        assert_eq!(sim.message("train").contains("65 roles, the limit is 64"), refused, "{}", sim.message("train"));
+    }
+}
+
+#[test]
 fn pod_affinity_of_all_members_to_each_other_is_a_required_level_and_of_some_is_refused() {
     let ask = |sim: &mut Sim, of: usize, key: &str| {
         for pod in sim.pods.values_mut().take(of) {

@@ -244,6 +244,13 @@ fn a_launch_that_ec2_refused_says_what_is_tried_next() {
         ),
         ("nobody is to blame", first("InvalidParameterValue")),
         ("slow down", first("RequestLimitExceeded")),
+        ("slow down, nobody waits any more, and it was not looked for", first("RequestLimitExceeded").unwanted()),
+        ("slow down, and nobody waits any more", first("RequestLimitExceeded").unwanted().swept(&[])),
+        ("slow down, nobody waits any more, and it is found", first("RequestLimitExceeded").unwanted().swept(&ALL)),
+        (
+            "slow down to the last, and nobody waits any more",
+            open(|attempt| attempt.sweeps = 4).answered(true, code("RequestLimitExceeded")).unwanted().swept(&[]),
+        ),
         ("no capacity in a placement group that nobody else uses", in_group(false)),
         ("no capacity in a placement group that calls without an answer may have used", in_group(true)),
         ("the token is another call's, and nothing was launched", first("IdempotentParameterMismatch").swept(&[])),

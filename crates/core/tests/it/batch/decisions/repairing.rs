@@ -1,13 +1,16 @@
 //! A batch that has lost nodes: it shrinks, or they are replaced in place, or all of it goes.
 
 use muster_core::batch::{Change, Look, Made, OwnerLook, Sight};
-use muster_core::ec2::{CallError, CapacityType, FleetError, InstanceState, LaunchAnswer, Target};
+use muster_core::ec2::{
+    CallError, CapacityType, FleetError, InstanceState, LaunchAnswer, TAG_CLUSTER_UID, Tags, Target,
+};
 use muster_core::model::batch::{Attempt, AttemptOutcome, BatchMember, BatchPhase, LossCause, MemberState};
 use muster_core::model::gang::Phase;
 use muster_core::model::names::InstanceId;
 
+use super::super::ec2::CLUSTER_UID;
 use super::compare;
-use super::scene::{NOW, Scene, attempt, error, having, launched, lose, loss, member, node, single};
+use super::scene::{NOW, Scene, attempt, error, having, instances, launched, lose, loss, member, node, single};
 use crate::world::{self, at, key};
 
 const RUNNING: InstanceState = InstanceState::Running;
@@ -259,6 +262,11 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
         };
         replacing(four).answered(false, code("RequestLimitExceeded"))
     };
+    let quota = |change: fn(&mut Attempt), ours: &[(&str, InstanceState)]| {
+        let scene = replacing(change).answered(true, code("VcpuLimitExceeded")).swept(&[]);
+        let all = Tags::from([(TAG_CLUSTER_UID.to_owned(), CLUSTER_UID.to_owned())]);
+        if ours.is_empty() { scene } else { scene.saw(Look::Tagged(all), Sight::Instances(instances(ours))) }
+    };
     let invisible = |seconds: i64| {
         replacing(|attempt| (attempt.sweeps, attempt.started) = (4, Some(at(NOW - seconds))))
             .answered(false, code("InvalidLaunchTemplateId.NotFound"))
@@ -310,7 +318,25 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
             "no capacity at a replay that this process did not begin",
             replayed().answered(true, code("InsufficientInstanceCapacity")).swept(&[]),
         ),
-        ("a quota", answered(true, code("VcpuLimitExceeded")).swept(&[])),
+        ("a quota, while the lost instance counts", quota(|_| {}, &[])),
+        (
+            "a quota, while the lost instance counts, for long",
+            quota(|attempt| attempt.started = Some(at(NOW - 60)), &[]),
+        ),
+        (
+            "a quota, while the lost instance counts, for too long",
+            quota(|attempt| attempt.started = Some(at(NOW - 9000)), &[]),
+        ),
+        ("a quota, while the lost instance counts, and nobody waits any more", quota(|_| {}, &[]).unwanted()),
+        (
+            "a quota, before it is known whether instances of ours are ending",
+            quota(|_| {}, &[]).status(|status| status.replaced.clear()),
+        ),
+        (
+            "a quota, while another instance of ours is ending",
+            quota(|_| {}, &[("i-8", InstanceState::ShuttingDown)]).status(|status| status.replaced.clear()),
+        ),
+        ("a quota, and nothing is ending", quota(|_| {}, &[("i-8", RUNNING)]).status(|status| status.replaced.clear())),
         ("a permission is missing", answered(true, code("UnauthorizedOperation")).swept(&[])),
         ("slow down", answered(true, code("RequestLimitExceeded"))),
         ("slow down, and it was looked for four times before", slow(|_| {})),
