@@ -129,14 +129,16 @@ impl Election {
                                 self.tell(true);
                             }
                         }
-                        // Given up by its holder: the manager would sleep to the end of the old validity.
-                        Some(Seen::Free) if !leads => {
-                            if self.renew_manager().await {
+                        // Given up by its holder, or cleared: it is anybody's, and the manager would sleep to the end of the
+                        // old validity.
+                        Some(Seen::Free) => {
+                            valid_until = None;
+                            if !leads && self.renew_manager().await {
                                 change = self.change();
                             }
                         }
-                        // Whoever took it plans already; a lease that was cleared is anybody's.
-                        Some(Seen::Theirs | Seen::Free) => valid_until = None,
+                        // Whoever took it plans already.
+                        Some(Seen::Theirs) => valid_until = None,
                         None => {}
                     }
                     if self.leader.borrow().is_some() && valid_until.is_none_or(|until| now_real() >= until) {
