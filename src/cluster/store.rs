@@ -327,7 +327,7 @@ impl Store {
         self.apply_claims(&uid, &pod, &mut core);
         if let Some(tolerations) = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone())
             // A pod may come before its owner: whether it is a member shows later, and it is not read again then.
-            && core.ours
+            && !matches!(core.membership, Membership::Single)
             && self.state.tolerations.get(&uid).is_none_or(|known| **known != tolerations)
         {
             Arc::make_mut(&mut self.state.change().tolerations).insert(uid.clone(), Arc::new(tolerations));
