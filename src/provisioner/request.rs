@@ -137,6 +137,7 @@ async fn answer(
         created: request.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0),
         parameters,
         closed,
+        failed: is_true(&status.conditions, FAILED),
         // A batch that was made before its round was written down is the first.
         round: if batch.is_some() { round.max(1) } else { round },
         provisioned: since(&status.conditions, PROVISIONED),
@@ -144,17 +145,8 @@ async fn answer(
         batch: batch.map(|batch| seen(batch)),
     };
     match booking::answer(&seen, now) {
-        Answer::Nothing => {
-            // This process, or one before it, may have ended between the condition and the deletion.
-            let going_on = matches!(seen.batch, Some(BatchSeen::Coming { .. } | BatchSeen::Ready));
-            if going_on
-                && is_true(&status.conditions, FAILED)
-                && let Some(batch) = batch
-            {
-                terminate(context, &batch.name_any()).await?;
-            }
-            return Ok(());
-        }
+        Answer::Nothing => return Ok(()),
+        Answer::Terminate => return terminate(context, &name).await,
         Answer::Book { round, revoke } => match plan(context, state, key, request, revoke).await? {
             Ok(spec) => {
                 let name = batch_name(uid, round);

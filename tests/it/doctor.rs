@@ -210,8 +210,8 @@ impl World {
         }
     }
 
-    fn on_spot_too(&mut self) {
-        let types = json!({"key": "muster.dev/capacity-type", "operator": "In", "values": ["spot", "on-demand"]});
+    fn capacity_types(&mut self, values: &[&str]) {
+        let types = json!({"key": "muster.dev/capacity-type", "operator": "In", "values": values});
         self.pool()["spec"]["template"]["spec"]["requirements"].as_array_mut().unwrap().push(types);
     }
 
@@ -443,10 +443,21 @@ fn cases() -> Vec<Case> {
             "--quota-code L-417A185B",
         ),
         (
+            "no quota on demand, in a pool whose class chooses reservations",
+            |world| {
+                world.scenario.quotas = [("p".to_owned(), 0)].into();
+                world.class()["spec"]["capacityReservationSelectorTerms"] = json!([{"id": "cr-00000000000000001"}]);
+            },
+            Warn,
+            Check::Quotas,
+            "may run 0 virtual CPUs",
+            "--quota-code L-417A185B",
+        ),
+        (
             "no spot beside on demand",
             |world| {
                 world.scenario.quotas = [("spot-p".to_owned(), 0)].into();
-                world.on_spot_too();
+                world.capacity_types(&["spot", "on-demand"]);
             },
             Warn,
             Check::Quotas,
@@ -725,7 +736,7 @@ async fn each_of_many_broken_accounts_is_named_with_its_mend() {
 #[tokio::test]
 async fn a_pool_on_spot_has_a_note_of_the_role_that_nobody_sees() {
     let mut world = World::healthy();
-    world.on_spot_too();
+    world.capacity_types(&["spot", "on-demand"]);
     let report = world.examine().await;
     let note = report.checks.iter().find(|one| one.check == Check::SpotRole).unwrap();
     assert_eq!(note.result, Outcome::Skipped);

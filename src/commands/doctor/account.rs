@@ -6,11 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use muster_api::crd::{EC2NodeClass, NodePool};
 use muster_api::{new_node, node_class, pool as rules};
-use muster_core::doctor::{Account, Class, Counted, Images, Pool, READS, Ready, Trial};
+use muster_core::doctor::{Account, Class, Images, Pool, READS, Ready, Trial, counted};
 use muster_core::ec2::{
     Alias, BatchTags, CallError, CapacityType, EksCluster, FleetTags, ImageKind, InstanceState, LaunchParameters,
     LaunchWay, Offering, ResourceKind, SecurityGroup, Subnet, TAG_CLUSTER_UID, Tags, VcpuQuota, placement_group_name,
-    vcpu_quota,
 };
 use muster_core::offering::{EFA, InstanceTypeInfo, NEURON, NVIDIA_GPU};
 use muster_ec2::{
@@ -100,9 +99,8 @@ pub(super) async fn quotas(
     pools: &[Pool],
 ) -> BTreeMap<&'static str, Result<u32, CallError>> {
     let mut values = BTreeMap::new();
-    let counted: BTreeSet<VcpuQuota> =
-        pools.iter().flat_map(|pool| &pool.quotas).map(|counted| counted.quota).collect();
-    for quota in counted.into_iter().filter(|_| !whose.isolated) {
+    let quotas: BTreeSet<VcpuQuota> = pools.iter().flat_map(|pool| &pool.quotas).map(|counted| counted.quota).collect();
+    for quota in quotas.into_iter().filter(|_| !whose.isolated) {
         let value = ec2.vcpu_quota(quota.code).await;
         let over = value.as_ref().is_err_and(|error| error.kind.permitted() != Some(true));
         values.insert(quota.code, value);
@@ -339,24 +337,16 @@ fn pool_facts(
     if samples.is_empty() {
         samples.extend(nodes.first().map(|node| (node.name.clone(), node.clone())));
     }
-    let mut quotas: BTreeMap<(CapacityType, &str), Counted> = BTreeMap::new();
-    for capacity_type in rules::capacity_types(pool) {
-        for info in &types {
-            let Some(quota) = vcpu_quota(&info.name, capacity_type) else { continue };
-            let counted = Counted { quota, smallest: info.name.clone(), vcpu: info.vcpu };
-            let known = quotas.entry((capacity_type, quota.code)).or_insert_with(|| counted.clone());
-            if counted.vcpu < known.vcpu {
-                *known = counted;
-            }
-        }
-    }
+    let capacity_types = rules::capacity_types(pool);
+    let reservations = class.is_some_and(|class| !class.spec.capacity_reservation_selector_terms.is_empty());
     Pool {
         name: pool.name_any(),
         ready: ready(pool.status.as_ref().map(|status| status.conditions.as_slice())),
         class: pool.spec.template.spec.node_class_ref.name.clone(),
         family: class.map_or(muster_core::ec2::Family::Al2023, node_class::family),
-        spot: rules::capacity_types(pool).contains(&CapacityType::Spot),
-        quotas: quotas.into_values().collect(),
+        spot: capacity_types.contains(&CapacityType::Spot),
+        reserved: reservations && capacity_types.contains(&CapacityType::Reserved),
+        quotas: counted(&types, &capacity_types),
         offered: region.and(subnets).map(|_| names(types.iter().copied().filter(|info| offered(info)).collect())),
         types: region.map(|_| names(types)),
         nodes: samples.into_values().collect(),

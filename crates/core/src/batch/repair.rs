@@ -153,25 +153,9 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, lost: &BTreeMap<In
     status.attempt = number;
     status.deadline = None;
     status.message = Some(format!("replacing {} of {} in place: {why}", lost.len(), counted(status.count, "node")));
-    status.attempts.push(Attempt {
-        number,
-        count: parameters.count,
-        token: Some(parameters.token.clone()),
-        parameters: Some(parameters.into()),
-        replaces: lost.keys().cloned().collect(),
-        outcome: AttemptOutcome::Launching,
-        started: Some(now),
-        ended: None,
-        replayed: false,
-        sweeps: 0,
-        request_id: None,
-        fleet: None,
-        code: None,
-        message: None,
-        // It replaces what was kept, and tries nothing out.
-        probe: false,
-        ..won
-    });
+    let replaces = lost.keys().cloned().collect();
+    // It replaces what was kept, and tries nothing out.
+    status.attempts.push(launching(Attempt { replaces, started: Some(now), probe: false, ..won }, parameters));
     let scratch = Scratch { first: Some(number), cleared: None, ..case.memory.scratch };
     Turn::write(status).scratch(scratch)
 }
@@ -330,7 +314,7 @@ fn settle(
         && !owner::unwanted(case)?
     {
         let why = why.map_or_else(String::new, |why| why.code.unwrap_or(why.message));
-        return Ok(reported(once_more(case, status, &why)));
+        return Ok(reported(once_more(case, status, attempt, parameters, &why)));
     }
     let stated =
         why.as_ref().map_or_else(|| "no answer".to_owned(), |why| why.code.clone().unwrap_or(why.message.clone()));
@@ -353,22 +337,32 @@ fn frees_quota(case: &Case<'_>, status: &BatchStatus, kind: Option<ErrorClass>) 
 }
 
 /// The same replacement under a token of its own, after a pause that is as long as it has been tried. Its clock goes on.
-fn once_more(case: &Case<'_>, mut status: BatchStatus, why: &str) -> Turn {
+fn once_more(
+    case: &Case<'_>,
+    mut status: BatchStatus,
+    attempt: &Attempt,
+    parameters: &LaunchParameters,
+    why: &str,
+) -> Turn {
     let now = case.now();
-    let Some(last) = status.last().cloned() else { return Turn::write(status) };
-    let (Some(stored), number) = (last.parameters.clone(), status.attempt.saturating_add(1)) else {
-        return lost_again(case, status, None, why);
-    };
-    let mut parameters: LaunchParameters = stored.value;
+    let number = status.attempt.saturating_add(1);
+    let mut parameters = parameters.clone();
     parameters.tags.attempt = number;
-    let parameters = parameters.with_token(status.generation);
     status.close(AttemptOutcome::Retry, None, Some(why.to_owned()), now);
-    let tried = last.started.map_or(0, |at| now.duration_since(at).as_secs());
+    let tried = attempt.started.map_or(0, |at| now.duration_since(at).as_secs());
     let until = later(now, tried.clamp(*PAUSE_SECONDS.start(), *PAUSE_SECONDS.end()));
     status.attempt = number;
     status.message = Some(format!("no replacement yet ({why}): the same is launched again at {}", time_of_day(until)));
-    status.attempts.push(Attempt {
-        number,
+    status.attempts.push(launching(attempt.clone(), parameters.with_token(status.generation)));
+    let scratch = Scratch { first: Some(number), ..case.memory.scratch };
+    Turn::write(status).scratch(scratch).requeue(Requeue::Pause(until))
+}
+
+/// An attempt like `model` of which nothing has been sent yet.
+fn launching(model: Attempt, parameters: LaunchParameters) -> Attempt {
+    Attempt {
+        number: parameters.tags.attempt,
+        count: parameters.count,
         token: Some(parameters.token.clone()),
         parameters: Some(parameters.into()),
         outcome: AttemptOutcome::Launching,
@@ -379,10 +373,8 @@ fn once_more(case: &Case<'_>, mut status: BatchStatus, why: &str) -> Turn {
         fleet: None,
         code: None,
         message: None,
-        ..last
-    });
-    let scratch = Scratch { first: Some(number), ..case.memory.scratch };
-    Turn::write(status).scratch(scratch).requeue(Requeue::Pause(until))
+        ..model
+    }
 }
 
 fn fresh(ids: &[InstanceId], attempt: u32) -> impl Iterator<Item = BatchMember> {

@@ -214,6 +214,8 @@ pub struct Pool {
     pub family: Family,
     /// Whether it allows spot.
     pub spot: bool,
+    /// Whether it allows reservations, and its class chooses some: their capacity counts towards no quota at a launch.
+    pub reserved: bool,
     /// Quotas that its launches count towards, in order of capacity type and code; none where the Region's types are not known.
     pub quotas: Vec<Counted>,
     /// Types that it allows; `None` where the Region's types are not known.

@@ -18,6 +18,7 @@ pub use facts::{
     Account, Answer, Class, Cluster, Configuration, Counted, Daemon, Facts, Images, Node, PodIdentity, Pool, Queue,
     READS, Ready, Role, Trial,
 };
+pub use quotas::counted;
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

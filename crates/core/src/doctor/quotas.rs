@@ -2,12 +2,34 @@
 //!
 //! A quota says how many virtual CPUs may be in use at once, not how many are: what runs already is not taken off.
 
+use std::collections::BTreeMap;
+
 use super::facts::{Account, Counted, Facts, Pool};
 use super::{Check, Finding};
+use crate::ec2::vcpu_quota;
+use crate::model::launch::CapacityType;
+use crate::offering::InstanceTypeInfo;
 
 const CHECK: Check = Check::Quotas;
 /// Nodes of the smallest type that a larger quota is asked for.
 const NODES_ASKED_FOR: u32 = 8;
+
+/// The quotas that launches of these types count towards, with the smallest type of each, in order of capacity type and code.
+#[must_use]
+pub fn counted(types: &[&InstanceTypeInfo], capacity_types: &[CapacityType]) -> Vec<Counted> {
+    let mut quotas: BTreeMap<(CapacityType, &str), Counted> = BTreeMap::new();
+    for capacity_type in capacity_types {
+        for info in types {
+            let Some(quota) = vcpu_quota(&info.name, *capacity_type) else { continue };
+            let new = Counted { quota, smallest: info.name.clone(), vcpu: info.vcpu };
+            let smallest = quotas.entry((*capacity_type, quota.code)).or_insert_with(|| new.clone());
+            if new.vcpu < smallest.vcpu {
+                *smallest = new;
+            }
+        }
+    }
+    quotas.into_values().collect()
+}
 
 pub(super) fn judge(facts: &Facts, checks: &mut Vec<Finding>) {
     let Some(account) = facts.account.as_ref().filter(|account| account.known()) else { return };
@@ -24,11 +46,11 @@ fn of_pool(account: &Account, pool: &Pool, checks: &mut Vec<Finding>) {
             Some(Ok(value)) if *value >= counted.vcpu => enough.push(format!("{value} of {}", counted.quota.name)),
             Some(Ok(value)) => short.push((counted, *value)),
             Some(Err(error)) => unknown = Some(error.to_string()),
-            None => unknown = Some("Service Quotas was not asked".to_owned()),
+            None => unknown = unknown.or_else(|| Some("Service Quotas was not asked".to_owned())),
         }
     }
-    // As long as one family can be launched, or may be, the pool provisions with it.
-    let nothing = enough.is_empty() && unknown.is_none();
+    // As long as one family can be launched, or may be, the pool provisions with it; so it does in a reservation.
+    let nothing = enough.is_empty() && unknown.is_none() && !pool.reserved;
     for (counted, value) in short {
         let Counted { quota, smallest, vcpu } = counted;
         let message = format!(

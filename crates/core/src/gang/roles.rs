@@ -88,11 +88,8 @@ pub(super) fn sizes(recognised: &Recognised, pods: &[&Arc<Pod>]) -> Option<Sizes
     let open = roles.iter().rposition(|role| role.count.is_none());
     let mut counts: Vec<u32> = roles.iter().map(|role| role.count.unwrap_or_else(|| there(role))).collect();
     if let (Some(open), Some(size)) = (open, size) {
-        let others: u32 = counts
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| *index != open)
-            .fold(0_u32, |sum, (_, count)| sum.saturating_add(*count));
+        let others = counts.iter().enumerate().filter(|(index, _)| *index != open);
+        let others = others.map(|(_, count)| *count).fold(0, u32::saturating_add);
         counts[open] = size.saturating_sub(others);
     }
     let of = |(role, count): (&RoleStated, u32)| {
@@ -100,10 +97,10 @@ pub(super) fn sizes(recognised: &Recognised, pods: &[&Arc<Pod>]) -> Option<Sizes
         RoleSize { name: Arc::clone(&role.name), count, min: role.min.unwrap_or(count).min(count) }
     };
     let mut sized: Vec<RoleSize> = roles.iter().zip(counts).map(of).collect();
-    let all = sized.iter().fold(0_u32, |sum, role| sum.saturating_add(role.count));
+    let all = sized.iter().map(|role| role.count).fold(0, u32::saturating_add);
     // Roles that nobody has been seen of yet are not among these: a minimum may be above what is known.
     let size = size.map_or_else(|| all.max(min.unwrap_or(0)), |size| size.max(all));
-    let least = sized.iter().fold(0_u32, |sum, role| sum.saturating_add(role.min));
+    let least = sized.iter().map(|role| role.min).fold(0, u32::saturating_add);
     // Without a size the minimum is all that is known of the whole.
     let needed = min.unwrap_or(if recognised.size.is_some() && least == all { size } else { least }).min(size).max(1);
     let (mut less, mut more) = (least.saturating_sub(needed), needed.saturating_sub(least));

@@ -91,6 +91,8 @@ pub struct Request {
     pub parameters: Parameters,
     /// It failed, its booking expired or its capacity was revoked: nothing follows any more.
     pub closed: bool,
+    /// It is closed because it failed: what was still being provisioned for it is terminated.
+    pub failed: bool,
     /// Rounds provisioned so far; 0 = none.
     pub round: u32,
     /// Since when it is provisioned.
@@ -128,6 +130,8 @@ pub enum Answer {
         /// How.
         message: &'static str,
     },
+    /// It has failed, and its batch goes on: whoever wrote that down did not come to delete it.
+    Terminate,
     /// Not provisioned in time: what was provisioned is terminated.
     Failed {
         /// Why.
@@ -139,7 +143,8 @@ pub enum Answer {
 #[must_use]
 pub fn answer(request: &Request, now: Timestamp) -> Answer {
     if request.closed {
-        return Answer::Nothing;
+        let goes_on = matches!(request.batch, Some(BatchSeen::Coming { .. } | BatchSeen::Ready));
+        return if request.failed && goes_on { Answer::Terminate } else { Answer::Nothing };
     }
     let late = |message: &Arc<str>| {
         let over = request.parameters.valid.filter(|valid| now.duration_since(request.created) >= *valid)?;
@@ -186,6 +191,7 @@ mod tests {
             created: START,
             parameters: Parameters { valid: Some(VALID) },
             closed: false,
+            failed: false,
             round: 0,
             provisioned: None,
             used: false,
@@ -249,6 +255,16 @@ mod tests {
     fn nothing_follows_on_a_closed_request() {
         for batch in [None, coming(""), Some(BatchSeen::Ready), Some(BatchSeen::Ending)] {
             assert_eq!(answer(&Request { closed: true, batch, ..fresh() }, after(5_000)), Answer::Nothing);
+        }
+    }
+
+    #[test]
+    fn the_batch_of_a_request_that_failed_is_terminated_whoever_wrote_the_failure_down() {
+        let failed = |batch| answer(&Request { closed: true, failed: true, batch, ..fresh() }, after(5_000));
+        assert_eq!(failed(coming("attempt 3")), Answer::Terminate);
+        assert_eq!(failed(Some(BatchSeen::Ready)), Answer::Terminate);
+        for batch in [None, Some(BatchSeen::InUse), Some(BatchSeen::Ending)] {
+            assert_eq!(failed(batch), Answer::Nothing, "nothing is left to end, or somebody uses it");
         }
     }
 
