@@ -533,6 +533,9 @@ impl GangMetrics {
     }
 }
 
+/// Codes of calls that credentials do not allow.
+const DENIALS: [&str; 4] = ["UnauthorizedOperation", "AuthFailure", "OptInRequired", "ExpiredToken"];
+
 impl CloudMetrics {
     fn new(registrar: &mut Registrar<'_>) -> Self {
         let metrics = Self {
@@ -549,6 +552,10 @@ impl CloudMetrics {
         registrar.register(table::LIMITER_WAIT, metrics.waits.clone());
         registrar.register(table::LIMITER_BURST, metrics.burst.clone());
         registrar.register(table::LIMITER_REFILL, metrics.refill.clone());
+        // Alerts compare them over time: a counter that begins with 1 has not increased.
+        for code in DENIALS.into_iter().filter_map(known_code) {
+            drop(metrics.errors.get_or_create(&CodeLabel { code }));
+        }
         metrics
     }
 
@@ -685,6 +692,34 @@ mod tests {
         metrics.lead(true);
         assert!(!shows());
         assert!(metrics.encode().unwrap().contains("muster_held_orphans_usd_per_hour 0"));
+    }
+
+    #[test]
+    fn counters_that_alerts_compare_over_time_begin_at_zero() {
+        let text = Metrics::default().encode().unwrap();
+        for line in [
+            "muster_interruptions_total{kind=\"unknown\",outcome=\"unreadable\"} 0",
+            "muster_nodebatch_attempts_total{outcome=\"won\",capacity_type=\"spot\"} 0",
+            "muster_nodebatch_attempts_total{outcome=\"lost\",capacity_type=\"reserved\"} 0",
+            "muster_ec2_errors_total{code=\"UnauthorizedOperation\"} 0",
+        ] {
+            assert!(text.contains(line), "{line} is not in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn prices_that_nobody_compares_have_no_age() {
+        let metrics = Metrics::default();
+        metrics.lead(true);
+        let pools = &metrics.provisioner.pools;
+        let at = |hours: i64| jiff::Timestamp::from_second(1_800_000_000 + hours * 3600).unwrap();
+        let shows = || metrics.encode().unwrap().contains("muster_price_age_seconds{capacity_type=\"spot\"}");
+        pools.spot_prices_read(at(0));
+        pools.age(at(7));
+        assert!(shows());
+        pools.spot_prices_unused();
+        pools.age(at(7));
+        assert!(!shows());
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub(super) struct Lanes(Mutex<Queue>);
 #[derive(Debug, Default)]
 struct Queue {
     busy: bool,
+    /// Turns that were given.
+    given: u64,
     /// By lane, first come first.
     waiting: BTreeMap<Arc<str>, VecDeque<oneshot::Sender<()>>>,
     /// Lanes with somebody waiting, in the order of their next turn.
@@ -41,18 +43,28 @@ struct Queue {
 
 /// One's turn; it ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Turn<'a>(&'a Lanes);
+pub(super) struct Turn<'a> {
+    lanes: &'a Lanes,
+    /// In which lane.
+    pub(super) lane: Arc<str>,
+    /// How many others had theirs while it waited.
+    pub(super) ahead: u64,
+}
 
 impl Lanes {
     /// Waits for a turn in the lane of the task.
     pub(super) async fn enter(&self) -> Turn<'_> {
         let lane = LANE.try_with(Arc::clone).unwrap_or_else(|_| Arc::from(""));
+        let mut came = None;
         loop {
             let called = {
                 let mut queue = self.queue();
+                let came = *came.get_or_insert(queue.given);
                 if !queue.busy {
                     queue.busy = true;
-                    return Turn(self);
+                    queue.given += 1;
+                    let ahead = queue.given - came - 1;
+                    return Turn { lanes: self, lane, ahead };
                 }
                 let (call, called) = oneshot::channel();
                 let of_lane = queue.waiting.entry(Arc::clone(&lane)).or_default();
@@ -65,7 +77,9 @@ impl Lanes {
             // Whoever waited and was given up leaves a closed end behind, which the next call skips.
             let handover = Handover { lanes: self, called };
             if handover.wait().await {
-                return Turn(self);
+                // This turn was counted when it was handed over.
+                let ahead = self.queue().given - came.unwrap_or_default() - 1;
+                return Turn { lanes: self, lane, ahead };
             }
         }
     }
@@ -86,6 +100,7 @@ impl Lanes {
                 queue.order.push_back(lane);
             }
             if called.is_some_and(|call| call.send(()).is_ok()) {
+                queue.given += 1;
                 return;
             }
         }
@@ -95,7 +110,7 @@ impl Lanes {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.next();
+        self.lanes.next();
     }
 }
 
@@ -154,6 +169,18 @@ mod tests {
         let served = served(&names).await;
         assert_eq!(served.len(), 101);
         assert_eq!(served[..3], ["dry-0", "train-0", "dry-1"]);
+    }
+
+    #[tokio::test]
+    async fn a_turn_knows_how_many_went_before_it() {
+        let lanes = Lanes::default();
+        let first = lanes.enter().await;
+        assert_eq!(first.ahead, 0);
+        let (mut second, mut third) = (Box::pin(lanes.enter()), Box::pin(lanes.enter()));
+        assert!(futures::poll!(&mut second).is_pending() && futures::poll!(&mut third).is_pending());
+        drop(first);
+        assert_eq!(second.await.ahead, 0);
+        assert_eq!(third.await.ahead, 1);
     }
 
     #[tokio::test]

@@ -14,6 +14,7 @@ use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use jiff::Timestamp;
 use muster_ec2::{Pace, Turn};
+use tracing::trace;
 
 use super::lanes::Lanes;
 use crate::clock::Clock;
@@ -224,7 +225,8 @@ impl Limits {
     /// by lane.
     pub async fn turns(&self, class: CallClass, count: u32) {
         let start = self.clock.clock.now();
-        let _turn = self.lanes[class.index()].enter().await;
+        let turn = self.lanes[class.index()].enter().await;
+        trace!(bucket = class.as_str(), lane = &*turn.lane, ahead = turn.ahead, "its turn has come");
         let bucket = &self.buckets[class.index()];
         let mut count = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
         loop {

@@ -220,6 +220,8 @@ impl Cloud {
     fn tried(&self, operation: &'static str, answer: &Result<(), CallError>) {
         match answer {
             Ok(()) => self.allowed(operation, true),
+            // The template was made a moment ago: nobody looked at permissions yet.
+            Err(error) if error.kind == ErrorClass::NotVisibleYet => {}
             Err(error) => self.learn(error, true),
         }
     }

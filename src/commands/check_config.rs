@@ -12,6 +12,7 @@ use clap::Args;
 use jiff::SignedDuration;
 use serde_json::Value;
 
+use crate::commands::flags::say;
 use crate::config::Config;
 
 /// Arguments of `muster check-config`.
@@ -44,11 +45,6 @@ pub fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
         say(&format!("{name}: gangs are safe with this configuration"));
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-#[expect(clippy::print_stdout, reason = "the answer of the command")]
-fn say(line: &str) {
-    println!("{line}");
 }
 
 fn documents(text: &str) -> Result<Vec<Value>, String> {

@@ -7,6 +7,8 @@ use anyhow::Context as _;
 use clap::Args;
 use muster_api::crd;
 
+use super::flags::say;
+
 /// Arguments of `muster crds`.
 #[derive(Debug, Args)]
 pub struct CrdsArgs {
@@ -31,7 +33,6 @@ pub fn render() -> anyhow::Result<Vec<(String, String)>> {
 }
 
 /// Writes the definitions.
-#[expect(clippy::print_stdout, reason = "the output of the command")]
 pub fn run(args: &CrdsArgs) -> anyhow::Result<ExitCode> {
     for (name, yaml) in render()? {
         match &args.out {
@@ -39,9 +40,9 @@ pub fn run(args: &CrdsArgs) -> anyhow::Result<ExitCode> {
                 std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
                 let path = folder.join(&name);
                 std::fs::write(&path, yaml).with_context(|| format!("write {}", path.display()))?;
-                println!("{}", path.display());
+                say(&path.display().to_string());
             }
-            None => print!("---\n{yaml}"),
+            None => say(&format!("---\n{}", yaml.trim_end())),
         }
     }
     Ok(ExitCode::SUCCESS)

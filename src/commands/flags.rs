@@ -189,6 +189,11 @@ impl Texts {
     }
 }
 
+/// Prints a line. A reader that has seen enough, such as `head`, ends no command half-way.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
+
 /// Prints an output, or what is wrong with the input on standard error: exit code 2.
 ///
 /// Errors: those of standard output.

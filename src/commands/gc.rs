@@ -49,7 +49,6 @@ pub struct GcArgs {
 }
 
 /// Prints what is held. 0 = nothing, or released; 3 = held.
-#[expect(clippy::print_stdout, reason = "the output of the command")]
 pub async fn run(args: &GcArgs) -> anyhow::Result<ExitCode> {
     if let (true, Some(uid)) = (args.account, &args.cluster_uid) {
         return account(args, uid).await;
@@ -57,12 +56,18 @@ pub async fn run(args: &GcArgs) -> anyhow::Result<ExitCode> {
     let (client, _) = args.cluster.client().await?;
     let pools: Api<NodePool> = Api::all(client);
     let all = pools.list(&ListParams::default()).await.context("list NodePools")?;
+    if all.items.is_empty() {
+        anyhow::bail!(
+            "there is no NodePool, and what is held is written on NodePools alone: apply one, or ask AWS itself with \
+             `muster gc --account --cluster-uid $(kubectl get namespace kube-system -o jsonpath='{{.metadata.uid}}')`"
+        );
+    }
     let held = all.iter().find_map(|pool| Some((pool.name_any(), message(pool)?)));
     let Some((name, message)) = held else {
-        println!("nothing is held: what belongs to no NodeBatch is collected as it is found");
+        flags::say("nothing is held: what belongs to no NodeBatch is collected as it is found");
         return Ok(ExitCode::SUCCESS);
     };
-    println!("{message}");
+    flags::say(&message);
     if !args.confirm {
         return Ok(ExitCode::from(3));
     }
@@ -72,7 +77,7 @@ pub async fn run(args: &GcArgs) -> anyhow::Result<ExitCode> {
         .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
         .await
         .with_context(|| format!("annotate NodePool {name}"))?;
-    println!("set {digest} is released");
+    flags::say(&format!("set {digest} is released"));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::Unusable;
+use super::flags::say;
 
 /// The shipped policy.
 const SHIPPED: &str = include_str!("../../manifests/iam/policy.json");
@@ -39,9 +40,8 @@ pub struct IamArgs {
 }
 
 /// Prints the policy.
-#[expect(clippy::print_stdout, reason = "the output of the command")]
 pub fn run(args: &IamArgs) -> anyhow::Result<ExitCode> {
-    println!("{}", render(args)?);
+    say(&render(args)?);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -16,6 +16,10 @@ use crate::config::Config;
 /// Objects asked for at once.
 const PAGE: u32 = 500;
 
+/// Kinds that matter to pods which do not exist yet: a dump may hold their templates. The server reads pods alone, and has no
+/// permission to list them.
+const OF_TEMPLATES: [&str; 3] = ["clustertrainingruntimes", "priorityclasses", "trainingruntimes"];
+
 /// What a recording says of the settings in force.
 #[derive(Clone, Debug)]
 pub(crate) struct InForce {
@@ -25,6 +29,8 @@ pub(crate) struct InForce {
     pub(crate) scheduler_names: Vec<String>,
     /// Names of others whose pods of no gang are provisioned for too.
     pub(crate) provisioner_scheduler_names: Vec<String>,
+    /// Whether the ServiceAccount of `muster serve` reads.
+    pub(crate) by_server: bool,
 }
 
 impl InForce {
@@ -34,6 +40,7 @@ impl InForce {
             levels: Some(config.levels.clone()),
             scheduler_names: config.scheduler_names.clone(),
             provisioner_scheduler_names: config.provisioner_scheduler_names.clone(),
+            by_server: false,
         }
     }
 }
@@ -66,15 +73,18 @@ pub(crate) async fn read(
     bar: &Bar,
 ) -> anyhow::Result<(String, Vec<String>)> {
     let time = now_real();
-    let (mut objects, mut excluded) = (passes, Vec::new());
-    for (done, kind) in (0..).zip(kinds::listed()) {
+    let (mut objects, mut excluded, mut lines) = (passes, Vec::new(), Vec::new());
+    for (done, kind) in
+        (0..).zip(kinds::listed().filter(|kind| !in_force.by_server || !OF_TEMPLATES.contains(&kind.plural)))
+    {
         let before = objects.len();
         let show = |listed: usize| bar.at(done, &format!("{}, {} objects", kind.plural, before + listed));
         match list(client, &kind, &show).await {
             Ok(found) => objects.extend(found),
             Err(Error::Api(status)) if status.code == 404 => {}
             Err(Error::Api(status)) if status.code == 403 && !matches!(kind.plural, "nodes" | "pods") => {
-                excluded.push(format!("{} are excluded: {}", kind.plural, status.message));
+                excluded.push(kind.plural.to_owned());
+                lines.push(format!("{} are excluded: {}", kind.plural, status.message));
             }
             Err(error) => return Err(error).with_context(|| format!("list {}", kind.plural)),
         }
@@ -85,9 +95,10 @@ pub(crate) async fn read(
         levels: in_force.levels.map(|levels| levels.as_slice().to_vec()),
         scheduler_names: in_force.scheduler_names,
         provisioner_scheduler_names: in_force.provisioner_scheduler_names,
+        excluded,
         policy: Settings::new(muster_api::keys::GANG_PENDING).policy.into(),
     };
-    Ok((record::render(&head, objects), excluded))
+    Ok((record::render(&head, objects), lines))
 }
 
 /// Every object of a kind, in the best version that is served. `show` learns how many there are so far.

@@ -229,7 +229,7 @@ fn page(at: &PageAt, config: &Config, client: &kube::Client) -> http::Page {
         Some(_) => Access::Token(Box::new(Guard::new(client.clone()))),
     };
     let client = client.clone();
-    let in_force = InForce::of(config);
+    let in_force = InForce { by_server: true, ..InForce::of(config) };
     http::Page::new(access, move || {
         let (client, in_force) = (client.clone(), in_force.clone());
         async move {

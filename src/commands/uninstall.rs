@@ -16,6 +16,7 @@ use muster_api::keys;
 use serde_json::json;
 
 use crate::commands::cluster::Cluster;
+use crate::commands::flags::say;
 use crate::step::{Step, step};
 
 /// Arguments of `muster uninstall`.
@@ -125,11 +126,6 @@ async fn refuse_while_instances_live(client: &Client) -> anyhow::Result<ExitCode
 /// What becomes of batches without Muster.
 const BILLED: &str =
     "EC2 bills for NodeBatches until they are gone: end their gangs, or delete them, while muster serve runs";
-
-#[expect(clippy::print_stdout, reason = "the answer of the command")]
-fn say(line: &str) {
-    println!("{line}");
-}
 
 async fn find(client: &Client) -> anyhow::Result<Found> {
     let mut found = Found { held: held(client).await?, ..Found::default() };

@@ -20,6 +20,8 @@ use muster_core::topology::Levels;
 use serde::Deserialize;
 use tokio::sync::Mutex;
 
+use muster_view::web::is_loopback;
+
 use crate::cluster::Cluster;
 use crate::gang::Recorder;
 use crate::progress::Progress;
@@ -64,13 +66,17 @@ pub fn router(health: Arc<Health>, recorder: Option<Recorder>) -> Router {
 }
 
 /// Refuses who does not call from this Pod's loopback, where `kubectl port-forward` arrives too: specs of pods and user data
-/// are for whoever may forward ports, and not for the whole network of Pods that probes and scrapers come from.
+/// are for whoever may forward ports, and not for the whole network of Pods that probes and scrapers come from. Nor for a
+/// page whose name was made to resolve to the loopback of somebody who forwards: such a browser sends that name as `Host`.
 async fn from_this_pod(ConnectInfo(caller): ConnectInfo<SocketAddr>, request: Request, next: Next) -> Response {
-    if caller.ip().to_canonical().is_loopback() {
-        return next.run(request).await;
+    if !caller.ip().to_canonical().is_loopback() {
+        let why = "only from this Pod: kubectl port-forward brings you there\n";
+        return (StatusCode::FORBIDDEN, why).into_response();
     }
-    let why = "only from this Pod: kubectl port-forward brings you there\n";
-    (StatusCode::FORBIDDEN, why).into_response()
+    if !single(request.headers(), &header::HOST).is_some_and(|host| is_loopback(&host)) {
+        return (StatusCode::MISDIRECTED_REQUEST, "this server answers for localhost alone\n").into_response();
+    }
+    next.run(request).await
 }
 
 /// A header that is there once: of two, somebody on the way may have read the other one.
@@ -170,5 +176,34 @@ async fn metrics(Shared(health): Shared<Arc<Health>>, headers: HeaderMap) -> Res
     match text {
         Ok(text) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    async fn asked(caller: &str, hosts: &[&str]) -> StatusCode {
+        let debug = Router::new().route("/debug/passes", get(|| async { "user data" }));
+        let mut request = Request::builder().uri("/debug/passes");
+        for host in hosts {
+            request = request.header(header::HOST, *host);
+        }
+        let mut request = request.body(Body::empty()).unwrap();
+        request.extensions_mut().insert(ConnectInfo(caller.parse::<SocketAddr>().unwrap()));
+        debug.route_layer(middleware::from_fn(from_this_pod)).oneshot(request).await.unwrap().status()
+    }
+
+    #[tokio::test]
+    async fn debugging_is_for_this_pod_and_for_no_page_whose_name_resolves_to_it() {
+        assert_eq!(asked("127.0.0.1:9", &["localhost:8080"]).await, StatusCode::OK);
+        assert_eq!(asked("[::1]:9", &["127.0.0.1:8080"]).await, StatusCode::OK);
+        assert_eq!(asked("10.0.0.9:9", &["localhost:8080"]).await, StatusCode::FORBIDDEN);
+        assert_eq!(asked("127.0.0.1:9", &["evil.example:8080"]).await, StatusCode::MISDIRECTED_REQUEST);
+        assert_eq!(asked("127.0.0.1:9", &["localhost", "evil.example"]).await, StatusCode::MISDIRECTED_REQUEST);
+        assert_eq!(asked("127.0.0.1:9", &[]).await, StatusCode::MISDIRECTED_REQUEST);
     }
 }

@@ -465,8 +465,13 @@ impl Context {
     /// Reads spot prices hourly, of what pools may provision on spot. Without a price nothing is provisioned there.
     async fn read_spot_prices(&self, refreshed: &mut Refreshed, now: Timestamp) {
         let types = pool::spot_types(self, &self.cluster.load());
+        if types.is_empty() {
+            refreshed.spot_read = None;
+            self.metrics.pools.spot_prices_unused();
+            return;
+        }
         let known = refreshed.spot_types == types;
-        if types.is_empty() || known && refreshed.spot_read.is_some_and(|at| now.duration_since(at) < SPOT_PRICES) {
+        if known && refreshed.spot_read.is_some_and(|at| now.duration_since(at) < SPOT_PRICES) {
             return;
         }
         match self.cloud.spot_prices(&types, now).await {
@@ -518,7 +523,7 @@ struct Refreshed {
     catalogue: Option<Timestamp>,
     asked: Option<Timestamp>,
     failed: Option<Timestamp>,
-    classes: BTreeMap<String, (Option<i64>, Timestamp)>,
+    classes: class::Seen,
     spot: SpotPrices,
     spot_types: Vec<String>,
     spot_read: Option<Timestamp>,

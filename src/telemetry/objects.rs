@@ -180,6 +180,11 @@ impl PoolMetrics {
     pub fn spot_prices_read(&self, now: Timestamp) {
         self.spot_read.store(now.as_second(), Ordering::Relaxed);
     }
+
+    /// No pool may launch on spot: its prices are compared with nothing, and have no age.
+    pub fn spot_prices_unused(&self) {
+        self.spot_read.store(0, Ordering::Relaxed);
+    }
 }
 
 /// The date of the price lists that Muster brings.

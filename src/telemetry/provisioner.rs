@@ -63,6 +63,9 @@ struct NodeLabel {
     zone: String,
 }
 
+/// A message that nobody can read.
+const UNREADABLE: NoticeLabel = NoticeLabel { kind: "unknown", outcome: "unreadable" };
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabel {
     phase: &'static str,
@@ -135,7 +138,19 @@ impl ProvisionerMetrics {
         registrar.register(table::BATCH_READY, metrics.ready_seconds.clone());
         registrar.register(table::SPENT, metrics.spent_usd.clone());
         registrar.register(table::STRANDED, metrics.stranded_usd.clone());
+        metrics.begin_at_zero();
         metrics
+    }
+
+    /// Counters that alerts compare over time: one that begins with 1 has not increased.
+    fn begin_at_zero(&self) {
+        drop(self.interruptions.get_or_create(&UNREADABLE));
+        for outcome in AttemptOutcome::ALL.into_iter().filter(|outcome| *outcome != AttemptOutcome::Launching) {
+            for capacity_type in CapacityType::ALL {
+                let label = AttemptLabel { outcome: self::outcome(outcome), capacity_type: capacity_type.as_str() };
+                drop(self.attempts.get_or_create(&label));
+            }
+        }
     }
 
     /// What the lease holder counts.
@@ -189,10 +204,12 @@ impl ProvisionerMetrics {
         self.orphans.get_or_create(&ResourceLabel { resource }).inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
-    /// What the orphan sweep holds.
-    pub(crate) fn held_orphans(&self, cost: HeldCost) {
+    /// What the orphan sweep holds, if anything.
+    pub(crate) fn held_orphans(&self, held: Option<HeldCost>) {
+        let cost = held.unwrap_or_default();
         self.held_orphans_usd_per_hour.set(dollars(cost.micro_usd_per_hour));
-        self.held_orphans_age_seconds.set(cost.oldest.as_secs());
+        // What EC2 does not show has no age, and is held too.
+        self.held_orphans_age_seconds.set(held.map_or(0, |held| held.oldest.as_secs().max(1)));
     }
 
     /// A notice was handled.
@@ -203,7 +220,7 @@ impl ProvisionerMetrics {
 
     /// A message could not be read.
     pub(crate) fn unreadable(&self) {
-        self.interruptions.get_or_create(&NoticeLabel { kind: "unknown", outcome: "unreadable" }).inc();
+        self.interruptions.get_or_create(&UNREADABLE).inc();
     }
 
     /// Everything that was ever spent, by pool and payer. What was shown once is never less: books and batches are watched apart,

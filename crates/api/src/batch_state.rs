@@ -291,7 +291,7 @@ fn candidate(row: &BatchCandidate, unknown: &mut Unknown) -> CandidateRow {
 
 fn attempt(one: &BatchAttempt, unknown: &mut Unknown) -> Attempt {
     let parameters = one.parameters.as_deref().and_then(|text| match serde_json::from_str::<LaunchParameters>(text) {
-        Ok(value) => Some(StoredParameters { value, text: Some(Arc::from(text)) }),
+        Ok(value) => Some(StoredParameters { value: Arc::new(value), text: Some(Arc::from(text)) }),
         Err(error) => {
             unknown.says("attempts.parameters", &error.to_string());
             None
@@ -507,7 +507,7 @@ fn write_attempt(one: &Attempt) -> Result<BatchAttempt, serde_json::Error> {
     let parameters = match &one.parameters {
         None => None,
         Some(StoredParameters { text: Some(text), .. }) => Some(text.to_string()),
-        Some(StoredParameters { value, text: None }) => Some(serde_json::to_string(value)?),
+        Some(StoredParameters { value, text: None }) => Some(serde_json::to_string(&**value)?),
     };
     Ok(BatchAttempt {
         number: one.number,

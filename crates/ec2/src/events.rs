@@ -92,7 +92,9 @@ pub fn read_message(body: &str) -> Result<Message, MessageError> {
 }
 
 fn health(detail: &Value, sent: Option<Timestamp>) -> Result<Message, MessageError> {
-    if detail["service"] != "EC2" || detail["eventTypeCategory"] != "scheduledChange" {
+    // An event that is over is sent once more; that it was cancelled shows in the status of the instance.
+    let over = detail["statusCode"] == "closed";
+    if detail["service"] != "EC2" || detail["eventTypeCategory"] != "scheduledChange" || over {
         return Ok(Message::Other);
     }
     let entities = detail["affectedEntities"].as_array();
@@ -192,6 +194,9 @@ mod tests {
         let notice = notice(read("AWS Health Event", detail));
         assert_eq!(notice.subject, Subject::Instances(vec!["i-1".into(), "i-2".into()]));
         assert_eq!(notice.at.unwrap().to_string(), "2026-11-27T06:02:51Z");
+        let closed = r#"{"service":"EC2","eventTypeCategory":"scheduledChange","statusCode":"closed",
+            "startTime":"Fri, 27 Jan 2027 06:02:51 GMT","affectedEntities":[{"entityValue":"i-1"}]}"#;
+        assert_eq!(read("AWS Health Event", closed), Ok(Message::Other));
         let other = r#"{"service":"RDS","eventTypeCategory":"scheduledChange"}"#;
         assert_eq!(read("AWS Health Event", other), Ok(Message::Other));
     }

@@ -29,6 +29,9 @@ pub struct Record {
     /// Names of others whose pods of no gang are provisioned for too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub provisioner_scheduler_names: Vec<String>,
+    /// Kinds that could not be listed, by their plural: what is not there may exist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excluded: Vec<String>,
     /// What is best.
     pub policy: RecordedPolicy,
 }

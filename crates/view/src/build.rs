@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use muster_api::{keys, pool as rules};
+use muster_api::crd::GangBatchCost;
+use muster_api::{batch_state, keys, pool as rules};
+use muster_core::batch::shares;
 use muster_core::ec2::CapacityType;
+use muster_core::model::batch::BatchStatus;
 use muster_core::model::money::micros;
 use muster_core::model::names::ObjectKey;
 use muster_core::model::node::{Node, Usage};
@@ -59,6 +62,7 @@ pub fn of_texts(arguments: &Arguments<'_>) -> Result<Overview, ViewError> {
 /// Errors: levels that make no list.
 pub fn of_dump(dump: Dump, options: &Options) -> Result<Overview, PlanError> {
     let inventory = inventory::read(&dump, options);
+    let excluded = dump.record.as_ref().map(|record| record.excluded.clone()).unwrap_or_default();
     let now = options.now.or(dump.newest).unwrap_or(Timestamp::UNIX_EPOCH);
     let (explained, levels) = explain::gangs(dump, options)?;
     let tree = Tree::build(&levels, inventory.nodes.iter().map(|standing| &standing.node));
@@ -71,6 +75,7 @@ pub fn of_dump(dump: Dump, options: &Options) -> Result<Overview, PlanError> {
             gangs[*gang].nodes.push(node.name.clone());
         }
     }
+    up_to_now(&mut gangs, &index, &inventory, now);
     let domains = domains(&tree, &levels, &nodes);
     let batches = batches(&inventory, now);
     let fits = fitting(&inventory, &levels, &tree, &names);
@@ -101,6 +106,7 @@ pub fn of_dump(dump: Dump, options: &Options) -> Result<Overview, PlanError> {
         gangs,
         batches,
         fits,
+        excluded,
     })
 }
 
@@ -330,11 +336,53 @@ fn batches(inventory: &Inventory, now: Timestamp) -> Vec<BatchEntry> {
     all
 }
 
+/// Micro-dollars of a batch.
+struct Bill {
+    per_hour: u64,
+    spent: u64,
+    stranded: u64,
+}
+
+/// What a batch costs now and has cost until now: a bill is summed up in its status where something changes, which may be days
+/// ago.
+fn bill(status: &BatchStatus, now: Timestamp) -> Bill {
+    let mut bill = Bill { per_hour: status.price_now(), spent: 0, stranded: 0 };
+    for share in shares(status, Some(now)) {
+        bill.spent = bill.spent.saturating_add(share.spent);
+        bill.stranded = share.stranded.values().fold(bill.stranded, |sum, more| sum.saturating_add(*more));
+    }
+    // What was summed up stays, also where the status names no pool.
+    if let Some(billing) = &status.billing {
+        let stranded = billing.stranded.values().copied().fold(0, u64::saturating_add);
+        (bill.spent, bill.stranded) = (bill.spent.max(billing.spent), bill.stranded.max(stranded));
+    }
+    bill
+}
+
+/// Adds to the cost of each gang what its NodeBatches have cost since its status was written.
+fn up_to_now(gangs: &mut [GangEntry], index: &BTreeMap<ObjectKey, usize>, inventory: &Inventory, now: Timestamp) {
+    let costs = inventory.gangs.iter().filter_map(|gang| {
+        let key = ObjectKey::new(gang.metadata.namespace.as_deref()?, gang.metadata.name.as_deref()?);
+        Some((key, &gang.status.as_ref()?.cost.as_ref()?.batches))
+    });
+    let costs: BTreeMap<ObjectKey, &BTreeMap<String, GangBatchCost>> = costs.collect();
+    for batch in &inventory.batches {
+        let (Some(owner), Some(name)) = (&batch.spec.gang_ref, &batch.metadata.name) else { continue };
+        let owner = ObjectKey::new(owner.namespace.as_str(), owner.name.as_str());
+        let Some(gang) = index.get(&owner).and_then(|at| gangs.get_mut(*at)) else { continue };
+        let known = costs.get(&owner).and_then(|batches| batches.get(name));
+        let (spent, stranded) = known.map_or((0, 0), |known| (known.spent_micro_usd, known.stranded_micro_usd));
+        let bill = bill(&batch_state::read(batch).status, now);
+        gang.spent_usd_micro = gang.spent_usd_micro.saturating_add(bill.spent.saturating_sub(spent));
+        gang.stranded_usd_micro = gang.stranded_usd_micro.saturating_add(bill.stranded.saturating_sub(stranded));
+    }
+}
+
 fn of_batch(batch: &muster_api::crd::NodeBatch, now: Timestamp) -> BatchEntry {
     let status = batch.status.clone().unwrap_or_default();
     let owner = batch.spec.gang_ref.as_ref().or(batch.spec.provisioning_request_ref.as_ref());
     let created = batch.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let billing = status.billing.unwrap_or_default();
+    let bill = bill(&batch_state::read(batch).status, now);
     let attempt = |attempt: &muster_api::crd::BatchAttempt| AttemptEntry {
         number: attempt.number,
         instance_type: attempt.instance_type.clone(),
@@ -356,9 +404,9 @@ fn of_batch(batch: &muster_api::crd::NodeBatch, now: Timestamp) -> BatchEntry {
         instance_type: status.instance_type,
         zone: status.zone,
         capacity_type: status.capacity_type,
-        usd_micro_per_hour: money(status.price_per_hour.as_deref()),
-        spent_usd_micro: billing.spent_micro_usd,
-        stranded_usd_micro: billing.stranded_micro_usd.values().copied().fold(0, u64::saturating_add),
+        usd_micro_per_hour: bill.per_hour,
+        spent_usd_micro: bill.spent,
+        stranded_usd_micro: bill.stranded,
         message: status.message,
         created,
         age_seconds: age(created, now),

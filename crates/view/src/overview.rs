@@ -41,6 +41,8 @@ pub struct Overview {
     pub prices: Vec<PriceEntry>,
     /// What fits now, for each kind of accelerator and each level.
     pub fits: Vec<FitEntry>,
+    /// Kinds that could not be listed, by their plural: nothing of them is shown, whatever there is.
+    pub excluded: Vec<String>,
 }
 
 /// The whole in a few numbers.
@@ -60,9 +62,9 @@ pub struct Summary {
     pub waiting: u32,
     /// Pods of no gang that wait for a node.
     pub pending_pods: u32,
-    /// Micro-dollars per hour of all running NodeBatches.
+    /// Micro-dollars per hour of all instances that NodeBatches have now.
     pub usd_micro_per_hour: u64,
-    /// Micro-dollars that the NodeBatches shown have cost.
+    /// Micro-dollars that the NodeBatches shown have cost until now.
     pub spent_usd_micro: u64,
     /// Micro-dollars of that which no gang used.
     pub stranded_usd_micro: u64,
@@ -211,7 +213,7 @@ pub struct GangEntry {
     pub nodes: Vec<String>,
     /// Micro-dollars per hour of the nodes provisioned for it.
     pub usd_micro_per_hour: u64,
-    /// Micro-dollars they have cost.
+    /// Micro-dollars they have cost until now.
     pub spent_usd_micro: u64,
     /// Micro-dollars of that while it did not run.
     pub stranded_usd_micro: u64,
@@ -261,7 +263,7 @@ pub struct BatchEntry {
     pub capacity_type: Option<String>,
     /// Micro-dollars per hour now.
     pub usd_micro_per_hour: u64,
-    /// Micro-dollars it has cost until its status was written.
+    /// Micro-dollars it has cost until now; of an instance that is being ended, until its end began.
     pub spent_usd_micro: u64,
     /// Micro-dollars of that which no gang used.
     pub stranded_usd_micro: u64,

@@ -70,6 +70,7 @@ impl State {
         let body = html! {
             p { (rows::clean(&frame.source)) " at " time { (moment(overview.now)) } }
             @if let Some(trouble) = &frame.trouble { p .trouble role="alert" { "Not current: " (rows::clean(trouble)) } }
+            @if let Some(excluded) = rows::excluded(overview) { p .trouble { (excluded) } }
             // The one line that is read out when it changes: it has no age and no dollars, which change at every look.
             p .summary role="status" { (waiting(overview)) }
             @for line in rows::summary(overview) { p { (line) } }

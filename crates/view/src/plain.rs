@@ -22,6 +22,9 @@ pub fn wide(overview: &Overview) -> String {
 fn of(overview: &Overview, wide: bool) -> String {
     let mut out = rows::summary(overview).join("\n");
     let _ = writeln!(out, "\nat {}", moment(overview.now));
+    if let Some(excluded) = rows::excluded(overview) {
+        let _ = writeln!(out, "{excluded}");
+    }
     let mut section = |title: &str, lines: Vec<String>| {
         let _ = writeln!(out, "\n{title}");
         for line in lines {

@@ -60,6 +60,13 @@ pub fn summary(overview: &Overview) -> [String; 2] {
     ]
 }
 
+/// What is not shown because it could not be listed.
+#[must_use]
+pub fn excluded(overview: &Overview) -> Option<String> {
+    (!overview.excluded.is_empty())
+        .then(|| format!("not shown, without the permission to list them: {}", clean(&overview.excluded.join(", "))))
+}
+
 /// A domain for people: its label, or that there is none.
 #[must_use]
 pub fn domain(overview: &Overview, domain: &DomainEntry) -> String {

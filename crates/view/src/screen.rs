@@ -469,10 +469,11 @@ impl Screen {
         }
         let filter =
             if self.filter.is_empty() { String::new() } else { format!(" filter: {}", rows::clean(&self.filter)) };
-        match &self.trouble {
-            Some(trouble) => format!("not current, of {}: {}", moment(overview.now), rows::clean(trouble)),
-            None => format!("? help  q end  / filter  s sort: {}{filter}  {}", self.sort.word(), moment(overview.now)),
+        if let Some(trouble) = &self.trouble {
+            return format!("not current, of {}: {}", moment(overview.now), rows::clean(trouble));
         }
+        let excluded = rows::excluded(overview).map(|excluded| format!("  {excluded}")).unwrap_or_default();
+        format!("? help  q end  / filter  s sort: {}{filter}  {}{excluded}", self.sort.word(), moment(overview.now))
     }
 }
 

@@ -161,7 +161,8 @@ impl Answer {
 }
 
 /// Whether a `Host` header names this machine, with or without a port.
-fn is_loopback(host: &str) -> bool {
+#[must_use]
+pub fn is_loopback(host: &str) -> bool {
     LOOPBACK.into_iter().any(|name| {
         host.strip_prefix(name).is_some_and(|rest| {
             rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())

@@ -14,12 +14,11 @@ use kube::{Api, ResourceExt};
 use muster_api::crd::NodeBatch;
 use muster_api::{batch_state, keys};
 use muster_core::batch::{
-    Account, Collection, Findings, HeldCost, KnownBatch, KnownNode, Report, collect, held_cost, next_round, sweep_round,
+    Account, Collection, Findings, KnownBatch, KnownNode, Report, collect, held_cost, next_round, sweep_round,
 };
 use muster_core::ec2::{ErrorClass, TAG_BATCH, TAG_CLUSTER_UID, Tags};
 use muster_core::gang::GangEvent;
 use muster_core::model::batch::{Loss, LossCause};
-use muster_core::model::money::usd;
 use muster_core::model::names::InstanceId;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -142,8 +141,8 @@ fn nodes(state: &State) -> Vec<KnownNode> {
 async fn hold(context: &Context, state: &State, account: &Account, findings: &Findings) {
     let digest = findings.digest();
     let cost = held_cost(&findings.held_orphans(), account, &context.catalogue.load().prices, context.clock.now());
-    context.metrics.held_orphans(cost);
-    let message = sentence(findings, cost, &digest);
+    context.metrics.held_orphans(Some(cost));
+    let message = findings.sentence(account, cost, &context.options.cluster_uid);
     if context.hold(Some(Held { digest, message: message.clone() })) {
         warn!(message, "the orphan sweep is held");
         for pool in state.pools.values() {
@@ -151,33 +150,6 @@ async fn hold(context: &Context, state: &State, account: &Account, findings: &Fi
             context.events.publish(&**pool, &event).await;
         }
     }
-}
-
-/// What is held, and what releases it.
-fn sentence(findings: &Findings, cost: HeldCost, digest: &str) -> String {
-    let (orphans, unseen) = (findings.held_orphans().len(), findings.held_unseen().len());
-    let mut why = Vec::new();
-    if orphans > 0 {
-        why.push(format!(
-            "{orphans} of {} instances of this cluster, {}/h, belong to no NodeBatch, more than the {} that are collected at \
-             once",
-            findings.live,
-            usd(cost.micro_usd_per_hour),
-            findings.allowed(),
-        ));
-    }
-    if unseen > 0 {
-        why.push(format!(
-            "{unseen} of {} instances that NodeBatches list or Nodes stand for are not in what EC2 shows, not even as \
-             terminated, more than the {} that are written off at once (are credentials and Region those of this cluster?)",
-            findings.listed,
-            findings.may_be_unseen(),
-        ));
-    }
-    format!(
-        "{}: run `muster gc` to list them, `muster gc --confirm` to end and write off exactly these (set {digest})",
-        why.join("; ")
-    )
 }
 
 /// Ends what is left over, each of it for itself: what cannot be ended keeps nothing else alive.
@@ -233,7 +205,7 @@ async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
             ids.into_iter().filter(|id| !live.contains(id)).map(|id| (id, loss.clone())).collect();
         let found = losses.len();
         if found > 0 {
-            match context.report(&batch, Report { losses, reason: "InstanceLost" }).await {
+            match context.report(&batch, Report { losses, reason: "InstanceLost", ..Report::default() }).await {
                 Ok(true) => context.metrics.orphans("entry", found),
                 Ok(false) => {}
                 Err(error) => fails(error.context(format!("report to NodeBatch {batch}"))),
@@ -272,7 +244,7 @@ impl Context {
     /// Remembers what the safety threshold holds, for the pools' status. Whether it is another set than before.
     fn hold(&self, held: Option<Held>) -> bool {
         if held.is_none() {
-            self.metrics.held_orphans(HeldCost::default());
+            self.metrics.held_orphans(None);
         }
         let mut known = self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let news = *known != held;

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::SignedDuration;
-use muster_core::batch::{Report, of_subject, to_look_at};
+use muster_core::batch::{Maintenance, Report, of_subject, rescheduled, to_look_at};
 use muster_core::ec2::{InstanceState, Leads, Notice, NoticeKind, Reaction, Subject, reaction};
 use muster_core::gang::GangEvent;
 use muster_core::model::batch::{Loss, LossCause};
 use muster_core::model::names::InstanceId;
-use muster_ec2::{ClientOptions, Message, Queue, QueueError, Received, read_message};
+use muster_ec2::{ClientOptions, InstanceHealth, Message, Queue, QueueError, Received, read_message};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -26,6 +26,8 @@ const POLL: u8 = 20;
 const RETRY: Duration = Duration::from_secs(5);
 /// Between two looks at the status of all instances.
 const SWEEP: SignedDuration = SignedDuration::from_secs(60);
+/// EventBridge warns of the end of a Capacity Block this long before.
+const BLOCK_WARNING: SignedDuration = SignedDuration::from_mins(40);
 /// A status check that fails for this long is no hiccup.
 const IMPAIRED: SignedDuration = SignedDuration::from_secs(120);
 
@@ -152,7 +154,7 @@ async fn notify(context: &Context, notice: &Notice) -> anyhow::Result<bool> {
                 let cause = LossCause::Notice(notice.kind);
                 let loss = Loss { cause, message: stated, noticed: now, act_at, deadline };
                 let of = ids.into_iter().map(|id| (id, loss.clone())).collect();
-                losses.push((name, Report { losses: of, reason: notice.kind.reason() }));
+                losses.push((name, Report { losses: of, reason: notice.kind.reason(), ..Report::default() }));
             }
         }
     }
@@ -183,6 +185,47 @@ fn concerned(state: &State, subject: &Subject) -> Vec<(String, BTreeSet<Instance
     batches.filter_map(|batch| Some((batch.name.clone(), of_subject(batch, subject)?))).collect()
 }
 
+/// Reports maintenance that was moved to later or cancelled.
+async fn reschedule(context: &Context, seen: &[InstanceHealth], now: jiff::Timestamp) {
+    let of = |health: &InstanceHealth| {
+        let maintenance = match health.event_at {
+            Some(at) => Maintenance::At(at),
+            None if health.events_over => Maintenance::Over,
+            None => return None,
+        };
+        Some((health.id.clone(), maintenance))
+    };
+    let seen: BTreeMap<InstanceId, Maintenance> = seen.iter().filter_map(of).collect();
+    let state = context.cluster.load();
+    let reports = state.batches.iter().filter_map(|(name, batch)| {
+        let rescheduled = rescheduled(&batch.batch().status, &seen, now);
+        let report = Report { rescheduled, reason: NoticeKind::ScheduledChange.reason(), ..Report::default() };
+        (!report.rescheduled.is_empty()).then(|| context.report(name, report))
+    });
+    for written in join_all(reports.collect::<Vec<_>>()).await {
+        if let Err(error) = written {
+            debug!(error = %format!("{error:#}"), "moved maintenance is not written down yet; the next look finds it again");
+        }
+    }
+}
+
+/// Reports the ends of Capacity Blocks that are near: EventBridge sends its warning once, and nobody may have read it.
+async fn ending_blocks(context: &Context, state: &State) {
+    let now = context.clock.now();
+    let near = |end: &jiff::Timestamp| end.duration_since(now) <= BLOCK_WARNING;
+    let statuses = state.classes.values().filter_map(|class| class.status.as_ref());
+    let blocks = statuses.flat_map(|status| &status.capacity_reservations).filter(|one| one.block);
+    let ending: BTreeMap<&str, jiff::Timestamp> =
+        blocks.filter_map(|block| Some((block.id.as_str(), block.end.filter(near)?))).collect();
+    for (id, end) in ending {
+        let subject = Subject::Reservation(id.to_owned());
+        let notice = Notice { kind: NoticeKind::BlockExpiration, subject, sent: None, at: Some(end) };
+        if let Err(error) = notify(context, &notice).await {
+            debug!(error = %format!("{error:#}"), "the end of a Capacity Block is not written down yet; the next look finds it again");
+        }
+    }
+}
+
 /// Looks at the status of all instances now and then, which needs no queue.
 pub(in crate::provisioner) async fn sweep(context: Arc<Context>, term: CancellationToken) {
     loop {
@@ -192,6 +235,7 @@ pub(in crate::provisioner) async fn sweep(context: Arc<Context>, term: Cancellat
             () = tokio::time::sleep(next.map_or(Duration::MAX, |next| context.clock.real_until(next))) => {}
         }
         let state = context.cluster.load();
+        ending_blocks(&context, &state).await;
         let now = context.clock.now();
         let batches = state.batches.values().map(|seen| &seen.batch().status);
         let ids: Vec<InstanceId> = batches.flat_map(|status| to_look_at(status, now)).cloned().collect();
@@ -206,6 +250,7 @@ pub(in crate::provisioner) async fn sweep(context: Arc<Context>, term: Cancellat
             }
         };
         let now = context.clock.now();
+        reschedule(&context, &seen, now).await;
         let mut by_notice: BTreeMap<(NoticeKind, Option<jiff::Timestamp>), Vec<InstanceId>> = BTreeMap::new();
         for health in seen {
             let ended = match health.state {

@@ -112,18 +112,26 @@ pub(super) fn subnets_read(context: &Context, class: &EC2NodeClass) -> Timestamp
     subnets.get(&class.name_any()).copied().unwrap_or_else(long_ago)
 }
 
+/// When a class was resolved last, and for what.
+#[derive(Clone, Debug)]
+pub(super) struct Looked {
+    generation: Option<i64>,
+    at: Timestamp,
+    /// What its pools asked for.
+    kinds: BTreeSet<ImageKind>,
+}
+
+/// By name of the class.
+pub(super) type Seen = BTreeMap<String, Looked>;
+
 /// Resolves classes whose spec changed, and all of them now and then. One whose status cannot be written is looked at again after
 /// [`RETRY`], and holds up no other.
-pub(super) async fn reconcile(
-    context: &Context,
-    state: &State,
-    seen: &mut BTreeMap<String, (Option<i64>, Timestamp)>,
-) -> anyhow::Result<()> {
+pub(super) async fn reconcile(context: &Context, state: &State, seen: &mut Seen) -> anyhow::Result<()> {
     let classes: Vec<_> = due(context, state, seen, context.clock.now()).cloned().collect();
     let mut failed = Ok(());
     for class in classes {
         let name = class.name_any();
-        let generation = class.metadata.generation;
+        let looked = |at| Looked { generation: class.metadata.generation, at, kinds: kinds(context, state, &class) };
         let status = resolve(context, state, &class).await;
         if class.status.as_ref() != Some(&status) {
             let classes: Api<EC2NodeClass> = Api::all(context.client.clone());
@@ -133,7 +141,7 @@ pub(super) async fn reconcile(
             if let Err(error) = written {
                 warn!(class = %name, %error, "the status of an EC2NodeClass is not written, tried again");
                 let again = context.clock.now().saturating_sub(REFRESH).and_then(|at| at.checked_add(RETRY));
-                seen.insert(name, (generation, again.unwrap_or(Timestamp::MIN)));
+                seen.insert(name, looked(again.unwrap_or(Timestamp::MIN)));
                 failed = failed.and(Err(error.into()));
                 continue;
             }
@@ -141,7 +149,7 @@ pub(super) async fn reconcile(
                 context.events.publish(class.as_ref(), &event).await;
             }
         }
-        seen.insert(name, (generation, context.clock.now()));
+        seen.insert(name, looked(context.clock.now()));
     }
     seen.retain(|name, _| state.classes.contains_key(name));
     failed
@@ -179,25 +187,30 @@ fn turned(before: Option<&EC2NodeClassStatus>, after: &EC2NodeClassStatus) -> Op
 pub(super) fn due<'a>(
     context: &'a Context,
     state: &'a State,
-    seen: &'a BTreeMap<String, (Option<i64>, Timestamp)>,
+    seen: &'a Seen,
     now: Timestamp,
 ) -> impl Iterator<Item = &'a Arc<EC2NodeClass>> {
     state.classes.values().filter(move |class| {
         let status = class.status.as_ref();
         let ready = status.is_some_and(|status| is_true(&status.conditions, "Ready"));
-        let lacks =
-            status.is_some_and(|status| ready && kinds(context, state, class).iter().any(|kind| !has(status, kind)));
-        let pause = if ready && !lacks { REFRESH } else { RETRY };
+        let known = seen.get(&class.name_any());
+        // A kind that has no image is not looked for more often than all else: each time the class is tried out too.
+        let wants = status.is_some_and(|status| {
+            let new = |kind: &ImageKind| !has(status, kind) && !known.is_some_and(|known| known.kinds.contains(kind));
+            ready && kinds(context, state, class).iter().any(new)
+        });
+        let pause = if ready { REFRESH } else { RETRY };
         let fresh = fault(context, class).is_some() && ready;
         let lacks_right = context.cloud.lacks(Some(&class.name_any())).unwrap_or_default();
         let reported = status.and_then(|status| status.conditions.iter().find(|one| one.type_ == "Authorized"));
         let reported = reported.is_some_and(|one| one.message == lacks_right);
         fresh
+            || wants
             || (status.is_some() && !reported)
             || (ready && !tried(context, class) && trial(context, state, (class, status)).is_some())
-            || !seen
-                .get(&class.name_any())
-                .is_some_and(|(known, at)| *known == class.metadata.generation && now.duration_since(*at) < pause)
+            || !known.is_some_and(|known| {
+                known.generation == class.metadata.generation && now.duration_since(known.at) < pause
+            })
     })
 }
 

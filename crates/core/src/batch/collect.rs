@@ -11,10 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use crate::ec2::seen::{Instance, InstanceState, LaunchTemplate, PlacementGroup};
 use crate::model::batch::{AttemptOutcome, Batch, BatchMember};
 use crate::model::digest::Fields;
-use crate::model::launch::CapacityType;
 use crate::model::names::{InstanceId, NodeName};
 use crate::model::tags::{TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_UID, Tags};
-use crate::offering::PriceBook;
 
 /// Everything with this cluster's tag, as EC2 described it at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -269,28 +267,6 @@ pub fn sweep_round(first: &Findings, second: &Findings, confirmed: &BTreeSet<&st
     } else {
         SweepRound { act: found, held: None }
     }
-}
-
-/// What is held costs meanwhile.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HeldCost {
-    /// Micro-dollars per hour, as far as prices are known.
-    pub micro_usd_per_hour: u64,
-    /// Age of the oldest instance.
-    pub oldest: SignedDuration,
-}
-
-/// What held instances cost, at the price on demand.
-#[must_use]
-pub fn held_cost(held: &BTreeSet<InstanceId>, account: &Account, prices: &PriceBook, now: Timestamp) -> HeldCost {
-    let mut cost = HeldCost::default();
-    for instance in account.instances.iter().filter(|instance| held.contains(&instance.id)) {
-        let price = prices.price(&instance.instance_type, &instance.zone, CapacityType::OnDemand).unwrap_or(0);
-        cost.micro_usd_per_hour = cost.micro_usd_per_hour.saturating_add(price);
-        let age = instance.launch_time.map_or(SignedDuration::ZERO, |launched| now.duration_since(launched));
-        cost.oldest = cost.oldest.max(age);
-    }
-    cost
 }
 
 /// Finds orphans both ways. Pure: the same account and objects give the same findings.

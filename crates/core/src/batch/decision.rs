@@ -294,11 +294,14 @@ pub struct Failure {
 }
 
 /// Losses that somebody else found out: a notice, the state of instances, or the collector.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// By instance.
     pub losses: BTreeMap<InstanceId, Loss>,
+    /// Instances whose scheduled maintenance was moved to later, with when that is, or cancelled.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rescheduled: BTreeMap<InstanceId, Option<Loss>>,
     /// Reason of the event.
     #[serde(deserialize_with = "words::read")]
     pub reason: Word,

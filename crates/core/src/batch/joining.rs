@@ -20,6 +20,7 @@ use crate::model::batch::{
 use crate::model::moment::moment;
 use crate::model::names::{InstanceId, ResourceName};
 use crate::model::node::{Node, Taint};
+use crate::model::notice::NoticeKind;
 use crate::model::snapshot::Snapshot;
 use crate::topology::Level;
 
@@ -146,10 +147,14 @@ fn joiners(
     for instance in &mut status.instances {
         let launched = launches.get(&instance.attempt).copied().unwrap_or(now);
         let in_ec2 = seen.and_then(|seen| seen.iter().find(|seen| seen.id == instance.id));
-        let stage = if let Some(loss) = instance.loss.as_ref().filter(|loss| loss.act_at <= now) {
+        let reason = in_ec2.filter(|seen| has_ended(seen.state)).map(|seen| seen.state_reason.as_ref());
+        // Why EC2 ended it says more than the notice that it did.
+        let stage = if let Some(Some(reason)) = reason {
+            JoinStage::Gone { code: Some(reason.code.clone()) }
+        } else if let Some(loss) = instance.loss.as_ref().filter(|loss| loss.act_at <= now) {
             JoinStage::Gone { code: Some(code(loss.cause).to_owned()) }
-        } else if let Some(gone) = in_ec2.filter(|seen| has_ended(seen.state)) {
-            JoinStage::Gone { code: gone.state_reason.as_ref().map(|reason| reason.code.clone()) }
+        } else if reason.is_some() {
+            JoinStage::Gone { code: None }
         } else if let Some(node) = nodes.get(&instance.id) {
             let registered = *instance.registered.get_or_insert(now);
             instance.node = Some(node.name.to_string());
@@ -297,7 +302,13 @@ pub(super) fn joining(case: &Case<'_>) -> Step<Turn> {
     let mut status = case.status();
     let now = case.now();
     let mut scratch = case.memory.scratch;
-    let due = scratch.looked.is_none_or(|looked| now >= later(looked, LOOK_SECONDS));
+    // A notice says that an instance has ended, EC2 why.
+    let over = LossCause::Notice(NoticeKind::StateChange);
+    let ended = |looked: Timestamp| {
+        let losses = status.instances.iter().filter_map(|instance| instance.loss.as_ref());
+        losses.filter(|loss| loss.cause == over).any(|loss| loss.noticed >= looked)
+    };
+    let due = scratch.looked.is_none_or(|looked| now >= later(looked, LOOK_SECONDS) || ended(looked));
     let seen = if due { Some(case.instances(&status.ids())?) } else { None };
     if due {
         scratch = Scratch { looked: Some(now), ..scratch };

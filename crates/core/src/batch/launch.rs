@@ -30,7 +30,7 @@ pub(super) fn launching(case: &Case<'_>) -> Step<Turn> {
         return Ok(Turn::write(status));
     };
     // The answer comes first: what was launched must be known whatever else cannot be read.
-    if let Some(parameters) = attempt.parameters.as_ref().map(|stored| &stored.value) {
+    if let Some(parameters) = attempt.parameters.as_ref().map(|stored| &*stored.value) {
         for first in [true, false] {
             let change = Change::Launch { parameters: Box::new(parameters.clone()), first };
             if let Some(answer) = case.outcome(&change) {
@@ -49,9 +49,24 @@ pub(super) fn launching(case: &Case<'_>) -> Step<Turn> {
     let Some(parameters) = &attempt.parameters else { return prepare(case, attempt) };
     // A former process may have sent the call: its answer is that of a replay, unless this one has just written it down.
     let first = case.memory.scratch.first == Some(attempt.number);
-    let change = Change::Launch { parameters: Box::new(parameters.value.clone()), first };
+    if !first
+        && is_stale(case, attempt)
+        && let Some(turn) = found(case, &case.status(), &parameters.value)?
+    {
+        return Ok(turn);
+    }
+    let change = Change::Launch { parameters: Box::new(LaunchParameters::clone(&parameters.value)), first };
     let scratch = Scratch { first: None, ..case.memory.scratch };
     Err(Stop::Change(Box::new(Turn { change: Some(change), scratch: Some(scratch), ..Turn::default() })))
+}
+
+/// A call that was sent longer ago than this is looked for before it is sent again: how long EC2 keeps its token is not
+/// documented, and a token that is forgotten launches once more.
+const REPLAYS_WITHIN: SignedDuration = SignedDuration::from_mins(3);
+
+/// Whether EC2 may have forgotten the token of an attempt.
+pub(super) fn is_stale(case: &Case<'_>, attempt: &Attempt) -> bool {
+    attempt.started.is_none_or(|begun| case.now().duration_since(begun) > REPLAYS_WITHIN)
 }
 
 /// The answer to a launch.

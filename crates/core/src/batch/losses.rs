@@ -8,20 +8,32 @@ use jiff::Timestamp;
 
 use super::case::{Case, Turn};
 use super::counted::counted;
-use crate::ec2::notice::Subject;
+use crate::ec2::notice::{Leads, Notice, Reaction, Subject, reaction};
 use crate::model::batch::{
-    AttemptOutcome, Batch, BatchMember, BatchPhase, BatchStatus, ConditionKind, Loss, MemberState,
+    AttemptOutcome, Batch, BatchMember, BatchPhase, BatchStatus, ConditionKind, Loss, LossCause, MemberState,
 };
 use crate::model::names::InstanceId;
+use crate::model::notice::NoticeKind;
 
 /// The status with every reported loss; `None` if nothing was reported or all of it is known.
 pub(super) fn reported(case: &Case<'_>) -> Option<Turn> {
+    if case.memory.reports.is_empty() {
+        return None;
+    }
     let mut next = case.status();
     let mut turn = Turn::default();
     for report in &case.memory.reports {
         // What we end ourselves is no loss.
         if !next.phase.expects_instances() {
             continue;
+        }
+        let moved = reschedule(&mut next, &report.rescheduled, case.now());
+        if let Some(first) = moved.first() {
+            let message = format!("{} of {}: {first}", moved.len(), counted(next.count, "node"));
+            if next.instances.iter().all(|instance| instance.loss.is_none()) {
+                next.set(ConditionKind::Interrupted, false, report.reason, &message, case.world.now_real);
+            }
+            turn = turn.event(report.reason, message, false);
         }
         let news = note(&mut next, &report.losses, case.now());
         let Some(first) = news.first() else { continue };
@@ -63,6 +75,71 @@ pub fn of_subject(batch: &Batch, subject: &Subject) -> Option<BTreeSet<InstanceI
     (!ids.is_empty()).then_some(ids)
 }
 
+/// What EC2 shows of the maintenance that a batch knows of: one of its events is over, or the earliest begins at that time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maintenance {
+    /// EC2 shows it as cancelled or completed, and no other.
+    Over,
+    /// It begins then.
+    At(Timestamp),
+}
+
+/// Instances whose maintenance is no longer when the batch expects it, with what is expected instead. `seen` is what EC2 shows
+/// of each; of one that shows nothing, nothing is concluded: AWS Health may know more than the status of the instance.
+#[must_use]
+pub fn rescheduled(
+    status: &BatchStatus,
+    seen: &BTreeMap<InstanceId, Maintenance>,
+    now: Timestamp,
+) -> BTreeMap<InstanceId, Option<Loss>> {
+    let waits = |one: &BatchMember| Some((one.id.clone(), pending_maintenance(one, now)?.clone()));
+    let waiting = status.instances.iter().filter_map(waits);
+    let moved = waiting.filter_map(|(id, known)| {
+        let next = match seen.get(&id)? {
+            Maintenance::Over => None,
+            Maintenance::At(at) => {
+                let notice = Notice {
+                    kind: NoticeKind::ScheduledChange,
+                    subject: Subject::Instances(vec![id.clone()]),
+                    sent: None,
+                    at: Some(*at),
+                };
+                let Reaction::Lose { act_at, deadline } = reaction(&notice, Leads::default(), now) else { return None };
+                if act_at <= known.act_at {
+                    return None;
+                }
+                let message = format!("EC2 has scheduled maintenance at {at}");
+                Some(Loss { message, noticed: now, act_at, deadline, ..known })
+            }
+        };
+        Some((id, next))
+    });
+    moved.collect()
+}
+
+/// The loss of an instance that waits for its maintenance to begin.
+fn pending_maintenance(instance: &BatchMember, now: Timestamp) -> Option<&Loss> {
+    let of_maintenance = |loss: &&Loss| loss.cause == LossCause::Notice(NoticeKind::ScheduledChange);
+    instance.loss.as_ref().filter(of_maintenance).filter(|loss| loss.act_at > now)
+}
+
+/// Writes down what became of maintenance that has not begun, and says it.
+fn reschedule(status: &mut BatchStatus, moved: &BTreeMap<InstanceId, Option<Loss>>, now: Timestamp) -> Vec<String> {
+    let mut news = Vec::new();
+    for instance in &mut status.instances {
+        let Some(next) = moved.get(&instance.id) else { continue };
+        if pending_maintenance(instance, now).is_none() || instance.loss == *next {
+            continue;
+        }
+        news.push(match next {
+            Some(later) => format!("{}: {}", instance.id, later.message),
+            None => format!("{}: EC2 has cancelled its maintenance", instance.id),
+        });
+        instance.loss.clone_from(next);
+    }
+    news
+}
+
 /// Fills in what is news, and says it.
 fn note(status: &mut BatchStatus, losses: &BTreeMap<InstanceId, Loss>, now: Timestamp) -> Vec<String> {
     let mut news = Vec::new();
@@ -87,8 +164,6 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::*;
-    use crate::model::batch::LossCause;
-    use crate::model::notice::NoticeKind;
 
     fn loss(cause: LossCause, act_at: Timestamp) -> BTreeMap<InstanceId, Loss> {
         let loss = Loss { cause, message: "gone".to_owned(), noticed: act_at, act_at, deadline: None };
@@ -111,6 +186,37 @@ mod tests {
         let missing = loss(LossCause::Missing, now);
         assert!(note(&mut status, &missing, now).is_empty(), "duplicates and reordering change nothing");
         assert_eq!(status.instances[1], member("i-2"));
+    }
+
+    #[test]
+    fn maintenance_that_is_moved_or_cancelled_takes_no_node_at_its_first_time() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let at = |hours: i64| now + SignedDuration::from_hours(hours);
+        let expects = |cause: LossCause, act_at: Timestamp| {
+            let member = BatchMember::new(InstanceId::from("i-1"), 1, MemberState::Ready);
+            let member = BatchMember { loss: loss(cause, act_at).into_values().next(), ..member };
+            BatchStatus { phase: BatchPhase::InUse, instances: vec![member], ..BatchStatus::default() }
+        };
+        let seen = |maintenance| BTreeMap::from([(InstanceId::from("i-1"), maintenance)]);
+        let maintenance = LossCause::Notice(NoticeKind::ScheduledChange);
+
+        let mut moved = expects(maintenance, at(2));
+        let later = rescheduled(&moved, &seen(Maintenance::At(at(6))), now);
+        assert_eq!(reschedule(&mut moved, &later, now).len(), 1);
+        let known = moved.instances[0].loss.clone().unwrap();
+        assert!(known.act_at > at(5) && known.deadline == Some(at(6)), "{known:?}");
+        assert!(rescheduled(&moved, &seen(Maintenance::At(at(6))), now).is_empty(), "the same is no news");
+        assert!(rescheduled(&moved, &seen(Maintenance::At(at(1))), now).is_empty(), "sooner comes as a notice");
+
+        let mut cancelled = expects(maintenance, at(2));
+        let over = rescheduled(&cancelled, &seen(Maintenance::Over), now);
+        assert_eq!(reschedule(&mut cancelled, &over, now), ["i-1: EC2 has cancelled its maintenance"]);
+        assert_eq!(cancelled.instances[0].loss, None);
+
+        assert!(rescheduled(&expects(maintenance, at(2)), &BTreeMap::new(), now).is_empty(), "nothing is shown");
+        assert!(rescheduled(&expects(maintenance, now), &seen(Maintenance::Over), now).is_empty(), "it has begun");
+        let spot = expects(LossCause::Notice(NoticeKind::SpotInterruption), at(2));
+        assert!(rescheduled(&spot, &seen(Maintenance::Over), now).is_empty(), "no maintenance");
     }
 
     #[test]

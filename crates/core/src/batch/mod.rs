@@ -18,6 +18,7 @@ mod devices;
 mod events;
 #[cfg(test)]
 pub(crate) mod fixtures;
+mod held;
 mod hold;
 pub(crate) mod join;
 mod joining;
@@ -45,18 +46,18 @@ pub use bill::{shares, strands};
 pub use books::{Booking, Books, LAG, OTHER, Payer, ROWS, SHARED, Spent, book, spent_so_far};
 pub use claim::{PerNode, claim, reserves};
 pub use collect::{
-    Account, Collection, Findings, HeldCost, KnownBatch, KnownInstance, KnownNode, SweepRound, collect, held_cost,
-    next_round, sweep_round,
+    Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, SweepRound, collect, next_round, sweep_round,
 };
 pub use decision::{
     BatchEvent, Before, Change, Converge, Decision, Done, Failure, JoinClocks, Keys, Look, Made, Memory, Note,
     OwnerLook, Probe, Probes, Refused, Report, Requeue, Scratch, Settings, Sight, Supply, WantedLevels, Working, World,
 };
 pub use events::gone;
+pub use held::{HeldCost, held_cost};
 pub use join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};
 pub use judge::{Confirm, Verdict, Why, judge};
 pub use located::{Located, located};
-pub use losses::{heeds_notices, of_subject, to_look_at};
+pub use losses::{Maintenance, heeds_notices, of_subject, rescheduled, to_look_at};
 pub use pass::{assume, pass};
 pub use recording::{DecidedBatches, RecordedBatches, recorded_pass};
 pub use settle::Remains;

@@ -37,8 +37,7 @@ fn lost(status: &BatchStatus, now: Timestamp) -> Vec<&BatchMember> {
 
 /// A Node that vanished is a lost node, whoever deleted it: its machine ended, or somebody wants it gone.
 pub(super) fn notice_absent(case: &Case<'_>) -> Option<BatchStatus> {
-    let mut status = case.status();
-    match status.phase {
+    match case.batch.status.phase {
         BatchPhase::Ready | BatchPhase::InUse => {}
         BatchPhase::Pending
         | BatchPhase::Launching
@@ -49,18 +48,18 @@ pub(super) fn notice_absent(case: &Case<'_>) -> Option<BatchStatus> {
         | BatchPhase::Draining
         | BatchPhase::Terminating => return None,
     }
-    let now = case.now();
-    let mut any = false;
-    for instance in status.instances.iter_mut().filter(|instance| instance.loss.is_none()) {
-        if instance.node.is_some() && case.node_of(instance).is_none() {
-            instance.state = MemberState::Lost;
-            let message = "its Node is gone".to_owned();
-            instance.loss =
-                Some(Loss { cause: LossCause::Missing, message, noticed: now, act_at: now, deadline: None });
-            any = true;
-        }
+    let absent =
+        |instance: &BatchMember| instance.loss.is_none() && instance.node.is_some() && case.node_of(instance).is_none();
+    if !case.batch.status.instances.iter().any(absent) {
+        return None;
     }
-    any.then_some(status)
+    let (mut status, now) = (case.status(), case.now());
+    for instance in status.instances.iter_mut().filter(|instance| absent(instance)) {
+        instance.state = MemberState::Lost;
+        let message = "its Node is gone".to_owned();
+        instance.loss = Some(Loss { cause: LossCause::Missing, message, noticed: now, act_at: now, deadline: None });
+    }
+    Some(status)
 }
 
 /// A batch in use, or ready for its gang, has lost nodes. An elastic gang that keeps its minimum goes on without them:
@@ -133,7 +132,7 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, lost: &BTreeMap<In
         return rollback::violated(case, status, &ids, why);
     };
     let number = status.attempt.saturating_add(1);
-    let mut parameters: LaunchParameters = stored.value;
+    let mut parameters = LaunchParameters::clone(&stored.value);
     parameters.count = u32::try_from(lost.len()).unwrap_or(u32::MAX);
     parameters.tags.attempt = number;
     let parameters = parameters.with_token(status.generation);
@@ -176,7 +175,7 @@ pub(super) fn replacing(case: &Case<'_>) -> Step<Turn> {
             return Ok(give_up(case, attempt.message.as_deref().unwrap_or("no replacement")));
         }
     }
-    let Some(parameters) = attempt.parameters.as_ref().map(|stored| &stored.value) else {
+    let Some(parameters) = attempt.parameters.as_ref().map(|stored| &*stored.value) else {
         return Ok(give_up(case, "the replacement has no parameters"));
     };
     for first in [true, false] {
@@ -191,6 +190,12 @@ pub(super) fn replacing(case: &Case<'_>) -> Step<Turn> {
     if first && owner::unwanted(case)? {
         return Ok(lost_again(case, case.status(), None, "nobody waits for it any more"));
     }
+    if !first
+        && launch::is_stale(case, attempt)
+        && let Some(turn) = found(case, attempt, parameters)?
+    {
+        return Ok(turn);
+    }
     // A crash between the intent and the termination: what serves nobody is not paid for any longer. In a reservation that
     // has a free host it goes last.
     let full = attempt.code.is_some();
@@ -203,6 +208,22 @@ pub(super) fn replacing(case: &Case<'_>) -> Step<Turn> {
     let change = Change::Launch { parameters: Box::new(parameters.clone()), first };
     let scratch = Scratch { first: None, ..case.memory.scratch };
     Err(Stop::Change(Box::new(Turn { change: Some(change), scratch: Some(scratch), ..Turn::default() })))
+}
+
+/// Looks for what the replacement made before it is sent again. The next step if anything was found.
+fn found(case: &Case<'_>, attempt: &Attempt, parameters: &LaunchParameters) -> Step<Option<Turn>> {
+    let made = launch::made(case, attempt.fleet.as_deref(), parameters)?;
+    let ids: Vec<InstanceId> = made.into_iter().map(|instance| instance.id).collect();
+    let came = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+    Ok(match came {
+        0 => None,
+        _ if came == parameters.count => Some(won(case, case.status(), &ids)),
+        // EC2 may not show the rest yet.
+        _ if came < parameters.count && attempt.sweeps < SWEEPS => {
+            Some(launch::replay(case, case.status(), "replacement", None, Sweep::Counted))
+        }
+        _ => Some(another_number(case, case.status(), &ids)),
+    })
 }
 
 fn until(case: &Case<'_>, attempt: &Attempt) -> Option<Timestamp> {
@@ -441,8 +462,7 @@ fn give_up(case: &Case<'_>, why: &str) -> Turn {
 
 /// Ends lost instances that serve nobody and forgets those that are gone.
 pub(super) fn terminate(case: &Case<'_>) -> Step<Option<Turn>> {
-    let mut status = case.status();
-    let now = case.now();
+    let (status, now) = (&case.batch.status, case.now());
     let reserved = status.capacity_type == Some(CapacityType::Reserved);
     let early = case.memory.scratch.cleared.is_some_and(|at| now < later(at, CLEAR_SECONDS));
     // Whatever else was changed is settled first.
@@ -456,6 +476,7 @@ pub(super) fn terminate(case: &Case<'_>) -> Step<Option<Turn>> {
     }
     let left = terminate_replaced(case)?;
     let scratch = Scratch { cleared: Some(now), ..case.memory.scratch };
+    let mut status = case.status();
     status.replaced.retain(|instance| left.instances.contains(&instance.id));
     let taints = parting::settle(case, &mut status);
     Ok(Some(Turn::write(status).converge(left.nodes).converge(taints).scratch(scratch)))

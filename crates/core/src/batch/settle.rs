@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        Report { losses: BTreeMap::new(), reason: "SpotInterruption" }
+        Report { losses: BTreeMap::new(), reason: "SpotInterruption", ..Report::default() }
     }
 
     fn remains(reports: usize, requeue: Requeue) -> Remains {
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_report_that_is_brought_again_takes_the_place_it_has() {
         let mut memory = Memory::default();
-        let other = Report { losses: BTreeMap::new(), reason: "InstanceLost" };
+        let other = Report { losses: BTreeMap::new(), reason: "InstanceLost", ..Report::default() };
         assert_eq!([report(), other, report()].map(|report| memory.report(report)), [0, 1, 0]);
         assert_eq!(memory.reports.len(), 2);
     }

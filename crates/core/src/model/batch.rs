@@ -390,8 +390,8 @@ impl BatchMember {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredParameters {
-    /// As read.
-    pub value: LaunchParameters,
+    /// As read. Shared: a status is copied in every pass, and its attempts stay as they are.
+    pub value: Arc<LaunchParameters>,
     /// The text they were read from; written back byte for byte.
     pub text: Option<Arc<str>>,
 }
@@ -404,7 +404,7 @@ impl PartialEq for StoredParameters {
 
 impl From<LaunchParameters> for StoredParameters {
     fn from(value: LaunchParameters) -> Self {
-        Self { value, text: None }
+        Self { value: Arc::new(value), text: None }
     }
 }
 

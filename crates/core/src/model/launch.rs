@@ -21,6 +21,9 @@ pub enum CapacityType {
 }
 
 impl CapacityType {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Reserved, Self::Spot, Self::OnDemand];
+
     /// `reserved`, `spot` or `on-demand`: the values of the label `muster.dev/capacity-type`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -34,7 +37,7 @@ impl CapacityType {
     /// Reads a value of the label `muster.dev/capacity-type`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Reserved, Self::Spot, Self::OnDemand].into_iter().find(|capacity_type| capacity_type.as_str() == text)
+        Self::ALL.into_iter().find(|capacity_type| capacity_type.as_str() == text)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{
-    Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, collect, held_cost, sweep_round,
+    Account, Collection, Findings, HeldCost, KnownBatch, KnownInstance, KnownNode, collect, held_cost, sweep_round,
 };
 use muster_core::ec2::{
     GroupState, Instance, InstanceState, LaunchTemplate, PlacementGroup, TAG_ATTEMPT, TAG_BATCH, TAG_CLUSTER_UID, Tags,
@@ -303,6 +303,24 @@ fn what_the_second_look_did_not_find_is_left_alone() {
     let second = look(&account(vec![running("i-1", "gone", 1)]), &[], &[]);
     assert_eq!(sweep_round(&first, &second, &BTreeSet::new()).act.instances, ids(&["i-1"]));
     assert_eq!(sweep_round(&second, &first, &BTreeSet::new()).act.instances, ids(&["i-1"]));
+}
+
+#[test]
+fn what_a_person_is_to_end_is_named_before_they_confirm_it() {
+    let many = |count: u32| {
+        let account = account((0..count).map(|n| running(&format!("i-{n:02}"), "gone", 1)).collect());
+        let found = look(&account, &[], &[]);
+        let cost = held_cost(&found.held_orphans(), &account, &PriceBook::default(), ago(0));
+        (found.sentence(&account, cost, "uid-1"), found.digest())
+    };
+    let (text, digest) = many(7);
+    assert!((0..7).all(|n| text.contains(&format!("i-{n:02} p5.48xlarge us-east-1a"))), "{text}");
+    assert!(text.contains("--cluster-uid uid-1") && text.ends_with(&format!("(set {digest})")), "{text}");
+    let (text, _) = many(32);
+    assert!(text.contains("i-19 p5.48xlarge us-east-1a, and 12 more)") && !text.contains("i-20"), "{text}");
+
+    let text = missing(6, 6).sentence(&Account::default(), HeldCost::default(), "uid-1");
+    assert!(text.matches(" of name-b").count() == 6 && text.contains("credentials and Region"), "{text}");
 }
 
 #[test]

@@ -172,6 +172,7 @@ fn a_recording_carries_its_settings_and_says_the_same_everywhere() {
         }]),
         scheduler_names: vec!["muster".to_owned()],
         provisioner_scheduler_names: Vec::new(),
+        excluded: Vec::new(),
         policy: record::RecordedPolicy::default(),
     };
     let list: Value = serde_saphyr::from_str(&dump("leaf")).unwrap();
@@ -194,6 +195,7 @@ fn a_recording_says_which_other_schedulers_are_provisioned_for_and_their_gangs_a
         levels: None,
         scheduler_names: vec!["muster".to_owned()],
         provisioner_scheduler_names,
+        excluded: Vec::new(),
         policy: record::RecordedPolicy::default(),
     };
     let pod = |name: &str, annotations: Value| {

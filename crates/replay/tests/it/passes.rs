@@ -94,6 +94,7 @@ fn a_recording_of_a_cluster_carries_the_passes_of_its_server() {
             levels: None,
             scheduler_names: vec!["muster".to_owned()],
             provisioner_scheduler_names: Vec::new(),
+            excluded: Vec::new(),
             policy: muster_core::planner::plan::Policy::default().into(),
         };
         muster_replay::record::render(&head, vec![serde_json::from_str(passes).unwrap()])

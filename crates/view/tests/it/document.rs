@@ -4,9 +4,9 @@ use muster_core::gang::Settings;
 use muster_replay::command::Arguments;
 use muster_replay::dump::Input;
 use muster_replay::record::{self, Record};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::support::{agreed, dump, dumps, overview};
+use crate::support::{agreed, dump, dumps, overview, package};
 
 #[test]
 fn the_schema_is_the_published_one() {
@@ -36,9 +36,29 @@ fn input_that_holds_nothing_of_a_cluster_is_refused_and_a_recording_of_an_empty_
         levels: None,
         scheduler_names: Vec::new(),
         provisioner_scheduler_names: Vec::new(),
+        excluded: Vec::new(),
         policy: Settings::new("muster.dev/gang-pending").policy.into(),
     };
     assert_eq!(read(&record::render(&head, Vec::new())).unwrap().summary.nodes, 0);
+}
+
+#[test]
+fn kinds_that_could_not_be_listed_are_named_wherever_the_overview_is_shown() {
+    let head = Record {
+        time: "2026-11-22T12:00:00Z".parse().unwrap(),
+        version: "0.1.0".to_owned(),
+        levels: None,
+        scheduler_names: Vec::new(),
+        provisioner_scheduler_names: Vec::new(),
+        excluded: vec!["gangs".to_owned(), "nodebatches".to_owned()],
+        policy: Settings::new("muster.dev/gang-pending").policy.into(),
+    };
+    let overview = overview(&record::render(&head, Vec::new()));
+    assert_eq!(overview.excluded, ["gangs", "nodebatches"]);
+    let line = "not shown, without the permission to list them: gangs, nodebatches";
+    assert!(muster_view::plain::text(&overview).contains(line));
+    let frame = muster_view::page::Frame::default();
+    assert!(muster_view::page::html(&overview, &frame).contains(line));
 }
 
 #[test]
@@ -58,6 +78,55 @@ fn one_namespace_has_its_gangs_alone_and_the_nodes_of_everybody() {
         kept.retain(|(namespace, _)| namespace == "team-a");
         assert_eq!(names(&after.gangs, &one.gangs), kept, "{}", after.name);
     }
+}
+
+/// The overview of one golden NodeBatch, and of the Gang it is for, ten days after its bill was summed up last.
+fn ten_days_later(name: &str) -> muster_view::Overview {
+    let golden = |path: String| -> Value {
+        serde_json::from_str(
+            &std::fs::read_to_string(package().join("../../tests/golden/nodebatch").join(path)).unwrap(),
+        )
+        .unwrap()
+    };
+    let batch = golden(format!("{name}.json"));
+    let (gang, cost) = (&batch["spec"]["gangRef"], &batch["status"]["billing"]);
+    let known = json!({"spentMicroUsd": cost["spentMicroUsd"], "strandedMicroUsd": 4_886_970});
+    let gang = json!({
+        "apiVersion": "muster.dev/v1alpha1", "kind": "Gang",
+        "metadata": {"name": gang["name"], "namespace": gang["namespace"], "uid": gang["uid"]},
+        "spec": {},
+        "status": {"phase": "Bound", "batch": batch["metadata"]["name"], "cost": {
+            "perHour": "110.08", "spent": "4.88", "stranded": "4.88", "batches": {batch["metadata"]["name"].as_str().unwrap(): known},
+        }},
+    });
+    let text = json!({"apiVersion": "v1", "kind": "List", "items": [batch, gang]}).to_string();
+    let since: jiff::Timestamp = batch["status"]["billing"]["since"].as_str().unwrap().parse().unwrap();
+    let now = (since + jiff::SignedDuration::from_hours(240)).to_string();
+    let files = vec![Input { name: "dump.yaml", text: &text }];
+    muster_view::of_texts(&Arguments { files, now: Some(&now), ..Arguments::default() }).unwrap()
+}
+
+#[test]
+fn what_runs_costs_until_now_and_not_until_its_bill_was_summed_up_last() {
+    let of_batches = ten_days_later("in-use");
+    let (summary, batch) = (&of_batches.summary, &of_batches.batches[0]);
+    assert_eq!(summary.usd_micro_per_hour, 110_080_000);
+    assert_eq!(batch.spent_usd_micro, 4_886_970 + 240 * 110_080_000);
+    assert_eq!(batch.stranded_usd_micro, 4_886_970, "its gang ran");
+    let gang = &of_batches.gangs[0];
+    assert_eq!((gang.spent_usd_micro, gang.stranded_usd_micro), (4_880_000 + 240 * 110_080_000, 4_880_000));
+    assert_eq!(
+        (summary.spent_usd_micro, summary.stranded_usd_micro),
+        (batch.spent_usd_micro, batch.stranded_usd_micro)
+    );
+}
+
+#[test]
+fn a_batch_that_waits_for_capacity_costs_nothing_per_hour() {
+    let waits = ten_days_later("pending-back-off");
+    let batch = &waits.batches[0];
+    assert_eq!((batch.usd_micro_per_hour, batch.spent_usd_micro, batch.stranded_usd_micro), (0, 0, 0));
+    assert_eq!(waits.summary.usd_micro_per_hour, 0);
 }
 
 /// Holds keys against the schema, down to the leaves.

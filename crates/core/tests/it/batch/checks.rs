@@ -19,7 +19,7 @@ fn of_uid<'a>(sim: &'a History, uid: &str) -> Option<&'a Batch> {
 pub(super) fn is_open(sim: &History, change: &Change) -> bool {
     let Change::Launch { parameters, .. } = change else { return true };
     let last = of_uid(sim, &parameters.tags.batch_uid).and_then(|batch| batch.status.last());
-    last.is_some_and(|last| last.is_open() && last.parameters.as_ref().is_some_and(|one| one.value == **parameters))
+    last.is_some_and(|last| last.is_open() && last.parameters.as_ref().is_some_and(|one| *one.value == **parameters))
 }
 
 /// Before a change is carried out.

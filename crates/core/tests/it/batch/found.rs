@@ -7,7 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{
     Change, Converge, Decision, Done, JoinClocks, Look, Memory, Sight, WantedLevels, World, pass,
 };
-use muster_core::ec2::{CapacityType, GroupState, LaunchWay, PlacementGroup, TAG_BATCH, TAG_CLUSTER_UID, Tags};
+use muster_core::ec2::{
+    CapacityType, GroupState, LaunchParameters, LaunchWay, PlacementGroup, TAG_BATCH, TAG_CLUSTER_UID, Tags,
+};
 use muster_core::model::batch::{
     Attempt, AttemptOutcome, Batch, BatchMember, BatchPhase, BatchSpec, BatchStatus, LossCause, MemberState, Owner,
     OwnerRef,
@@ -128,7 +130,7 @@ fn lose(member: &mut BatchMember) {
 fn what_one_batch_gives_up_is_taken_by_no_other_before_that_is_written() {
     let mut setup = Setup::default();
     let open = attempt(1, AttemptOutcome::Launching, None);
-    let parameters = Box::new(open.parameters.clone().unwrap().value);
+    let parameters = Box::new(LaunchParameters::clone(&open.parameters.as_ref().unwrap().value));
     let launching =
         BatchStatus { count: 3, attempts: vec![open], instances: Vec::new(), ..status(BatchPhase::Launching, &[]) };
     for name in ["a", "b"] {
@@ -195,6 +197,11 @@ fn a_group_of_somebody_else_under_a_name_of_ours_is_left_alone() {
     group.tags = ours;
     setup.saw("a-1", Look::Group("taken".to_owned()), Sight::Group(Some(group)));
     assert_eq!(setup.decide()[0].change, Some(Change::DeleteGroup("taken".to_owned())));
+    // The permission asks for our tags, which what is not there does not carry.
+    setup.saw("a-1", Look::Group("taken".to_owned()), Sight::Group(None));
+    let decision = setup.decide().remove(0);
+    assert_eq!(decision.change, None);
+    assert_eq!(decision.next.unwrap().placement_group, None);
 }
 
 #[test]
@@ -354,7 +361,7 @@ fn a_batch_that_cannot_be_repaired_waits_for_a_gang_that_came_meanwhile() {
 fn a_launch_whose_template_is_gone_is_tried_again_with_another() {
     let mut setup = Setup::default();
     let mut open = attempt(1, AttemptOutcome::Launching, None);
-    let parameters = Box::new(open.parameters.clone().unwrap().value);
+    let parameters = Box::new(LaunchParameters::clone(&open.parameters.as_ref().unwrap().value));
     let sweep = parameters.tags.sweep();
     let change = Change::Launch { parameters, first: false };
     setup.gangs.push(world::gang("a", Phase::Provisioning, Vec::new()));
@@ -379,7 +386,7 @@ fn after_a_launch_whose_outcome_was_open_the_next_attempt_has_a_placement_group_
         let mut setup = Setup::default();
         let sweeps = if replayed { 20 } else { 0 };
         let open = Attempt { group: true, replayed, sweeps, ..attempt(1, AttemptOutcome::Launching, None) };
-        let parameters = Box::new(open.parameters.clone().unwrap().value);
+        let parameters = Box::new(LaunchParameters::clone(&open.parameters.as_ref().unwrap().value));
         setup.saw("a-1", Look::Tagged(parameters.tags.sweep()), Sight::Instances(Vec::new()));
         setup.gangs.push(world::gang("a", Phase::Provisioning, Vec::new()));
         let launching = BatchStatus {

@@ -315,7 +315,7 @@ impl History {
             act_at: if self.rng.random_bool(0.5) { self.now } else { later },
             deadline: Some(self.now + SignedDuration::from_secs(120)),
         };
-        let report = Report { losses: [(id.clone(), loss)].into(), reason: "SpotInterruption" };
+        let report = Report { losses: [(id.clone(), loss)].into(), reason: "SpotInterruption", ..Report::default() };
         for _ in 0..self.rng.random_range(1..=2) {
             self.reports.push((name.clone(), report.clone()));
         }

@@ -39,7 +39,7 @@ pub(super) fn round(sim: &mut History) {
             deadline: None,
         };
         let losses = lost.into_iter().map(|id| (id, loss.clone())).collect();
-        sim.reports.push((batch, Report { losses, reason: "InstancesLost" }));
+        sim.reports.push((batch, Report { losses, reason: "InstancesLost", ..Report::default() }));
     }
     for (node, id) in findings.nodes {
         if sim.cluster.machine_of(node.as_str(), &id).is_some() {

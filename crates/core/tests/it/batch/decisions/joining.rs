@@ -374,6 +374,23 @@ fn an_instance_that_ec2_took_back_while_it_joined_is_replaced() {
         shown[1].state_reason = Some(StateReason { code, message });
         joining().with(|one| one.memory.scratch.looked = None).saw(Look::Instances(ids()), Sight::Instances(shown))
     };
+    let at_fault = || {
+        let ended = [("i-1", InstanceState::Terminated), ("i-2", InstanceState::Terminated)];
+        let mut shown = instances(&ended);
+        for one in &mut shown {
+            let (code, message) = ("Client.InternalError".to_owned(), "Client error on launch".to_owned());
+            one.state_reason = Some(StateReason { code, message });
+        }
+        let notice = LossCause::Notice(NoticeKind::StateChange);
+        joining()
+            .status(|status| {
+                for member in &mut status.instances {
+                    lose(member);
+                    member.loss = Some(loss(notice, "the instance stops or has ended"));
+                }
+            })
+            .saw(Look::Instances(ids()), Sight::Instances(shown))
+    };
     let none_left = |scene: Scene| scene.with(|one| one.says.join.max_replacements = "0".to_owned());
     let rows = [
         ("a notice", reported(LossCause::Notice(NoticeKind::SpotInterruption))),
@@ -382,6 +399,7 @@ fn an_instance_that_ec2_took_back_while_it_joined_is_replaced() {
         ("it will be lost in a second", later()),
         ("EC2 says why it ended", reason()),
         ("none may be replaced", none_left(reason())),
+        ("EC2 says that the key is at fault, and a notice that they ended", at_fault()),
     ];
     compare("joining-lost", &rows);
 }
@@ -485,7 +503,11 @@ fn losses_that_others_found_are_written_down_once() {
     let report = |id: &str, act_at: i64| {
         let loss =
             Loss { act_at: at(NOW + act_at), ..loss(LossCause::Notice(NoticeKind::SpotInterruption), "taken back") };
-        Report { losses: BTreeMap::from([(InstanceId::from(id), loss)]), reason: "SpotInterruption" }
+        Report {
+            losses: BTreeMap::from([(InstanceId::from(id), loss)]),
+            reason: "SpotInterruption",
+            ..Report::default()
+        }
     };
     let in_use = || {
         Scene::new(having(BatchPhase::InUse, MemberState::Ready, &["i-1", "i-2"])).with_nodes().bound(&["i-1", "i-2"])
@@ -518,7 +540,11 @@ fn losses_that_others_found_are_written_down_once() {
 fn a_loss_that_was_reported_waits_until_a_decision_looks_at_it() {
     use muster_core::batch::Failure;
     let loss = loss(LossCause::Notice(NoticeKind::SpotInterruption), "taken back");
-    let report = Report { losses: BTreeMap::from([(InstanceId::from("i-2"), loss)]), reason: "SpotInterruption" };
+    let report = Report {
+        losses: BTreeMap::from([(InstanceId::from("i-2"), loss)]),
+        reason: "SpotInterruption",
+        ..Report::default()
+    };
     let mut scene = Scene::new(having(BatchPhase::InUse, MemberState::Ready, &["i-1", "i-2"]))
         .with_nodes()
         .bound(&["i-1", "i-2"])

@@ -159,12 +159,17 @@ fn a_launch_is_won_whole_or_rolled_back() {
             spec.partial = true;
             one.batch.spec = std::sync::Arc::new(spec);
             let parameters = one.batch.status.attempts[0].parameters.as_mut().unwrap();
-            parameters.value.partial = true;
+            std::sync::Arc::make_mut(&mut parameters.value).partial = true;
         })
     };
+    let long_ago = || open(|attempt| attempt.started = Some(at(NOW - 600)));
     let rows = [
         ("it is sent for the first time", open(|_| {}).with(|one| one.memory.scratch.first = Some(1))),
         ("it may have been sent before", open(|_| {})),
+        ("it may have been sent long ago", long_ago()),
+        ("it was sent long ago, and nothing is found", long_ago().swept(&[])),
+        ("it was sent long ago, and is found", long_ago().swept(&ALL)),
+        ("it was sent long ago, and a part is found", long_ago().swept(&ALL[..2])),
         (
             "another attempt was written down by this process",
             open(|_| {}).with(|one| one.memory.scratch.first = Some(9)),

@@ -115,7 +115,7 @@ fn replacing(change: impl FnOnce(&mut Attempt)) -> Scene {
     lose(&mut gone);
     status.replaced.push(gone);
     let mut attempt = Attempt { count: 1, replaces: vec!["i-3".into()], ..attempt(2, AttemptOutcome::Launching) };
-    attempt.parameters.as_mut().unwrap().value.count = 1;
+    std::sync::Arc::make_mut(&mut attempt.parameters.as_mut().unwrap().value).count = 1;
     change(&mut attempt);
     status.attempts[0].ended = Some(at(NOW - 700));
     status.attempts[0].started = Some(at(NOW - 720));
@@ -135,7 +135,7 @@ fn missing(scene: Scene) -> Scene {
 fn into_reservation(attempt: &mut Attempt) {
     attempt.capacity_type = CapacityType::Reserved;
     attempt.reservation = Some(Target { id: "cr-1".to_owned(), block: false });
-    attempt.parameters.as_mut().unwrap().value.capacity_type = CapacityType::Reserved;
+    std::sync::Arc::make_mut(&mut attempt.parameters.as_mut().unwrap().value).capacity_type = CapacityType::Reserved;
 }
 
 fn reserved(change: impl FnOnce(&mut Attempt)) -> Scene {
@@ -272,10 +272,11 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
             .answered(false, code("InvalidLaunchTemplateId.NotFound"))
             .swept(&[])
     };
+    let long_ago = || cleared(third(replacing(|attempt| attempt.started = Some(at(NOW - 600))), GONE));
     let of_two = |sweeps: u32| {
         let two = |attempt: &mut Attempt| {
             (attempt.count, attempt.sweeps) = (2, sweeps);
-            attempt.parameters.as_mut().unwrap().value.count = 2;
+            std::sync::Arc::make_mut(&mut attempt.parameters.as_mut().unwrap().value).count = 2;
         };
         replacing(two).answered(false, timed_out())
     };
@@ -287,6 +288,9 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
             cleared(third(replacing(|_| {}), GONE)).with(|one| one.memory.scratch.first = Some(2)),
         ),
         ("it may have been sent before", cleared(third(replacing(|_| {}), GONE))),
+        ("it was sent long ago, and nothing is found", long_ago().swept(&[])),
+        ("it was sent long ago, and is found", long_ago().swept(&one)),
+        ("it was sent long ago, and another number is found", long_ago().swept(&two)),
         ("in a reservation the free host comes first", reserved(|_| {})),
         (
             "in a full reservation the lost instance goes first",

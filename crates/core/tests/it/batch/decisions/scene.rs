@@ -7,8 +7,8 @@ use muster_core::batch::{
     Change, DecidedBatches, Decision, Done, Look, Made, Memory, Sight, World, pass, recorded_pass,
 };
 use muster_core::ec2::{
-    BatchTags, CallError, CapacityType, Instance, InstanceState, LaunchAnswer, LaunchWay, LaunchedInstance, TAG_BATCH,
-    TAG_CLUSTER_UID, Tags, classify,
+    BatchTags, CallError, CapacityType, Instance, InstanceState, LaunchAnswer, LaunchParameters, LaunchWay,
+    LaunchedInstance, TAG_BATCH, TAG_CLUSTER_UID, Tags, classify,
 };
 use muster_core::model::batch::{
     Attempt, AttemptOutcome, Batch, BatchMember, BatchOffer, BatchPhase, BatchSpec, BatchStatus, Billing, Loss,
@@ -136,8 +136,9 @@ impl Scene {
 
     /// The launch call of the last attempt was answered.
     pub(super) fn answered(self, first: bool, result: Result<Made, CallError>) -> Self {
-        let parameters = self.batch.status.last().unwrap().parameters.clone().unwrap().value;
-        self.done(Change::Launch { parameters: Box::new(parameters), first }, result)
+        let stored = self.batch.status.last().unwrap().parameters.clone().unwrap();
+        let parameters = Box::new(LaunchParameters::clone(&stored.value));
+        self.done(Change::Launch { parameters, first }, result)
     }
 
     /// The nodes of the instances, ready, without pods.

@@ -17,7 +17,7 @@ fn unseen(scene: Scene) -> Scene {
 
 fn notice(id: &str) -> Report {
     let loss = Loss { act_at: at(NOW), ..loss(LossCause::Notice(NoticeKind::SpotInterruption), "taken back") };
-    Report { losses: BTreeMap::from([(InstanceId::from(id), loss)]), reason: "SpotInterruption" }
+    Report { losses: BTreeMap::from([(InstanceId::from(id), loss)]), reason: "SpotInterruption", ..Report::default() }
 }
 
 #[test]
