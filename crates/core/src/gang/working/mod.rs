@@ -225,9 +225,11 @@ impl Working<'_> {
             }
             Some((batch, BatchStage::BackingOff)) => waiting::backing_off(next, batch, &refusal),
             // Nodes that were provisioned for the gang and do not hold it: the batch gives them back, then the next round.
-            Some((batch, BatchStage::Ready)) => self.does_not_fit_provisioned(gang, batch, &refusal, next, pass),
+            Some((batch, BatchStage::Ready)) => {
+                self.does_not_fit_provisioned(gang, batch, (&wanted.request, &refusal), next, pass)
+            }
             Some((batch, BatchStage::InUse)) if gang.phase == Some(Phase::Provisioning) => {
-                self.does_not_fit_provisioned(gang, batch, &refusal, next, pass)
+                self.does_not_fit_provisioned(gang, batch, (&wanted.request, &refusal), next, pass)
             }
             Some((_, BatchStage::Provisioning | BatchStage::InUse | BatchStage::Ending)) | None => {
                 let joining = match recognised.booking {
@@ -262,10 +264,10 @@ impl Working<'_> {
     }
 
     fn does_not_fit_provisioned(
-        &self,
+        &mut self,
         gang: &Gang,
         batch: &BatchView,
-        refusal: &Refusal,
+        (request, refusal): (&GangRequest, &Refusal),
         next: &mut Gang,
         pass: &mut Pass,
     ) -> Option<GangEvent> {
@@ -282,6 +284,7 @@ impl Working<'_> {
             self.requeue(pass, batch.since, grace);
             return waiting::provisioned_but_not_fitting(next, refusal);
         }
+        self.note_too_small(gang, batch, request, pass);
         pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name), why: None });
         waiting::does_not_fit(gang, next, &Why::refused(refusal))
     }

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Working;
-use crate::gang::memory::Note;
+use crate::gang::memory::{Doubted, Note};
 use crate::gang::rounds::Kind;
-use crate::gang::{Action, BatchStage, BatchView, Pass, PoolView};
+use crate::gang::{Action, BatchStage, BatchView, Pass, PoolView, offers};
 use crate::model::gang::{Gang, Phase, Pod};
 use crate::model::names::NodeName;
 use crate::model::pod::Shape;
@@ -42,9 +42,33 @@ impl Working<'_> {
         pass.actions.push(Action::AbandonBatch { name: Arc::clone(&name), why: Some(Arc::from(why)) });
         if matches!(next.phase, Some(Phase::Waiting | Phase::Provisioning)) {
             // The gang was whole, so the nodes were not what it could use.
-            for kind in self.kinds_waiting(gang) {
-                self.note(Note::RoundRefused { gang: gang.key.clone(), batch: Arc::clone(&name), kind }, pass);
+            self.note_refused(gang, &name, pass);
+        }
+    }
+
+    /// Notes that the nodes of a batch hold less than they were provisioned for, if that is why the gang does not fit: as where
+    /// kubelets or drivers leave less of a node than its type suggests. Where nodes come up is luck, and says nothing of their
+    /// type.
+    pub(super) fn note_too_small(&mut self, gang: &Gang, batch: &BatchView, request: &GangRequest, pass: &mut Pass) {
+        let levels = self.world.levels;
+        let mut asked = request.clone();
+        asked.topology_requests = offers::of_hosts(request, levels);
+        if asked.topology_requests.required.is_none() {
+            // The nodes of a batch are in one zone.
+            asked.topology_requests.required = request.topology_requests.required.min(levels.zone());
+        }
+        if asked.topology_requests != request.topology_requests {
+            let (plan, report) = self.plan_on(Doubted::Offered, &asked, gang, pass);
+            if report.refusal.is_none() && !plan.places.is_empty() {
+                return;
             }
+        }
+        self.note_refused(gang, &batch.name, pass);
+    }
+
+    fn note_refused(&mut self, gang: &Gang, batch: &Arc<str>, pass: &mut Pass) {
+        for kind in self.kinds_waiting(gang) {
+            self.note(Note::RoundRefused { gang: gang.key.clone(), batch: Arc::clone(batch), kind }, pass);
         }
     }
 
