@@ -1,5 +1,6 @@
 //! What a gang may use: nodes with everybody else's assignments counted, and whether a plan still holds on them.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use jiff::Timestamp;
 
 use super::apart::Met;
 use super::asked::{self, Pending, RequestError};
+use super::claims;
 use super::memory::Doubted;
 use super::request::{Wanted, build_request};
 use super::working::Working;
@@ -84,11 +86,12 @@ impl Working<'_> {
         // Members of the same gang on one node must fit there together, beside everybody else.
         let own = self.own(&gang.key);
         let shapes = shapes(wanted);
-        let mut per_node: BTreeMap<&NodeName, Vec<&Shape>> = BTreeMap::new();
+        let mut per_node: BTreeMap<&NodeName, Vec<Cow<'_, Shape>>> = BTreeMap::new();
         for place in &gang.places {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
             if pod.is_none_or(|pod| pod.node.is_none() && !pod.ended) {
                 let shape = shapes.get(&(&*place.role, place.rank)).copied();
+                let shape = shape.map(|shape| claims::with_own_volumes(shape, pod.map(AsRef::as_ref)));
                 per_node.entry(&place.node).or_default().extend(shape);
             }
         }
@@ -349,10 +352,10 @@ fn shapes(wanted: &Wanted) -> BTreeMap<(&str, u32), &Shape> {
 }
 
 /// Why a host does not hold these members together, if so.
-fn does_not_hold(host: &Host, members: &[&Shape]) -> Option<Stale> {
-    let first = *members.first()?;
+fn does_not_hold(host: &Host, members: &[Cow<'_, Shape>]) -> Option<Stale> {
+    let first = &**members.first()?;
     let node = || host.node.name.clone();
-    if members.iter().all(|shape| *shape == first) {
+    if members.iter().all(|shape| **shape == *first) {
         let wanted = asked::count(members.len());
         return match fit::slots(first, &host.node, &host.usage) {
             Ok(slots) if slots >= wanted => None,
