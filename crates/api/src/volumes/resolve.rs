@@ -148,6 +148,9 @@ impl Volumes {
             for resources in [&mut needs.requests, &mut needs.attached] {
                 resources.set(resource.as_str(), resources.get(&resource).saturating_add(1));
             }
+            if !claim.is_of_one_pod() {
+                needs.claims.attached.insert(Arc::clone(name), resource.as_str().into());
+            }
         }
         Ok(())
     }

@@ -4,7 +4,9 @@
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
+use muster_api::pod_state;
 use muster_api::volumes::{Needs, Touched, Used, Volumes};
+use muster_core::model::gang::Membership;
 use muster_core::model::names::ObjectKey;
 use serde_json::{Value, json};
 
@@ -138,6 +140,41 @@ fn a_volume_that_names_a_claim_is_taken_for_its_own_where_kube_scheduler_would_b
     volumes.apply_class(&class("gp3", "ebs.csi.aws.com", "Immediate", &json!([])));
     volumes.apply_volume(&named(json!({})));
     assert_eq!(awaits(&volumes), "PersistentVolumeClaim data is not bound yet");
+}
+
+#[test]
+fn a_volume_that_several_pods_of_a_node_use_is_attached_there_once() {
+    let resource = "attachable-volumes-csi-d";
+    let mut volumes = Volumes::default();
+    volumes.apply_volume(&volume("pv", &json!({"csi": {"driver": "d", "volumeHandle": "h"}})));
+    let read = |volumes: &Volumes, name: &str, namespace: &str, claim: &str| {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": namespace, "uid": name},
+            "spec": {"containers": [], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]},
+        }))
+        .unwrap();
+        let mut core = pod_state::read(&pod, Membership::Single, &[]);
+        volumes.complete(&mut core, &Used::read(&pod).unwrap());
+        core
+    };
+    for name in ["data", "other"] {
+        volumes.apply_claim(&bound(name, &json!({})));
+    }
+    let mut elsewhere = bound("data", &json!({}));
+    elsewhere.metadata.namespace = Some("serving".to_owned());
+    volumes.apply_claim(&elsewhere);
+    for (used, attached) in [
+        (vec![("ml", "data"), ("ml", "data"), ("ml", "data")], 1),
+        (vec![("ml", "data"), ("ml", "other"), ("ml", "data")], 2),
+        (vec![("ml", "data"), ("serving", "data")], 2),
+    ] {
+        let pods: Vec<_> = used
+            .iter()
+            .enumerate()
+            .map(|(number, (namespace, claim))| read(&volumes, &format!("p-{number}"), namespace, claim))
+            .collect();
+        assert_eq!(pod_state::usage(pods.iter()).requested.get(resource), attached, "{used:?}");
+    }
 }
 
 #[test]

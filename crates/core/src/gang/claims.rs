@@ -86,8 +86,10 @@ pub(super) fn keep(request: &mut GangRequest, members: &[&Arc<Pod>], levels: &Le
             unsupported.push(Arc::from(format!("ReadWriteOnce claim {claim} shared by a part of the members")));
         }
     }
+    let once = members.first().map(|pod| attached_once(pod, || members.iter().copied())).unwrap_or_default();
     for role in &mut request.roles {
         role.shape.unsupported.extend(unsupported.iter().cloned());
+        role.shape.requests.subtract(&once);
     }
     if must_be_alike(&request.topology_requests, members) {
         reach_all(request);
@@ -95,6 +97,22 @@ pub(super) fn keep(request: &mut GangRequest, members: &[&Arc<Pod>], levels: &Le
     stand_together(request, levels);
     stand_apart(request, levels);
     enough(members)
+}
+
+/// Of the volumes that a member takes of its node those that all members of its gang take together: attached once, however many
+/// stand there. None of them asks for it, so that whether the node has one left is found out by kube-scheduler.
+pub(super) fn attached_once<'a, I>(pod: &Pod, members: impl Fn() -> I) -> Resources
+where
+    I: Iterator<Item = &'a Arc<Pod>>,
+{
+    let others = || members().filter(|other| other.uid != pod.uid);
+    let mut once = Resources::default();
+    for (claim, resource) in &pod.claims.attached {
+        if others().next().is_some() && others().all(|other| other.claims.attached.contains_key(claim)) {
+            once.set(resource.clone(), once.get(resource.as_str()).saturating_add(1));
+        }
+    }
+    once
 }
 
 /// Roles that differ by volumes alone go where all of them are reached.

@@ -300,8 +300,13 @@ impl Working<'_> {
         pass.notes.push(note);
     }
 
+    /// What a member asks for, as the roles of its gang's request do: see [`Self::without_pending`].
     pub(in crate::gang) fn bare_shape(&self, pod: &Pod) -> Option<Arc<Shape>> {
-        pod.shape.as_ref().ok().map(|shape| Arc::new(self.without_pending(shape)))
+        let mut shape = self.without_pending(pod.shape.as_ref().ok()?);
+        if let Some(gang) = pod.membership.gang() {
+            shape.requests.subtract(&claims::attached_once(pod, || self.snapshot.live_members(gang)));
+        }
+        Some(Arc::new(shape))
     }
 
     /// The shape without what the gang as a whole makes of it: the toleration that a release adds, whose value is the gang's,

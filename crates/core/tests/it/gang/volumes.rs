@@ -137,6 +137,34 @@ fn a_node_takes_no_more_members_than_it_attaches_volumes_and_any_number_where_it
     assert_eq!(sim.phase("train"), Phase::Bound);
 }
 
+#[test]
+fn a_claim_that_all_members_share_is_attached_to_their_node_once() {
+    for (own, placed) in [(0, true), (1, false)] {
+        let mut sim = Sim::new(&[("n1", 8)]);
+        sim.nodes.get_mut("n1").unwrap().allocatable.set("attachable-volumes-csi-d", 2);
+        sim.gang("train", 5, 5);
+        each(&mut sim, |_, shape, claims| {
+            shape.requests.set("attachable-volumes-csi-d", 1 + own);
+            claims.one_node = claim("data");
+            claims.attached = [(Arc::from("data"), "attachable-volumes-csi-d".into())].into();
+        });
+        sim.settle();
+        assert_eq!(sim.phase("train") == Phase::Bound, placed, "{}", sim.message("train"));
+    }
+}
+
+#[test]
+fn a_node_that_refuses_members_with_a_shared_claim_is_not_planned_again_for_them() {
+    let mut sim = Sim::new(&[("n1", 8), ("n2", 9)]);
+    sim.gang("train", 5, 5);
+    each(&mut sim, |_, shape, claims| {
+        shape.requests.set("attachable-volumes-csi-d", 1);
+        claims.one_node = claim("data");
+        claims.attached = [(Arc::from("data"), "attachable-volumes-csi-d".into())].into();
+    });
+    refused_on_the_first(&mut sim);
+}
+
 /// The plan that is made first is refused by kube-scheduler: the next is on the other node.
 fn refused_on_the_first(sim: &mut Sim) {
     sim.scheduler = false;
