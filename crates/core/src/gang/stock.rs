@@ -274,11 +274,11 @@ impl Working<'_> {
         let assigned = self.snapshot.assigned_to_others(node, &own.keys)?;
         // The planner knows which members are bound there, and counts them off again.
         let apart = own.apart.get(node).map(|met| met.others.saturating_add(met.own));
-        let usage = if assigned.is_empty() && apart.is_none() {
+        let usage = if assigned.is_nothing() && apart.is_none() {
             Arc::clone(&entry.usage)
         } else {
             let mut usage = Usage::clone(&entry.usage);
-            usage.requested.add(&assigned);
+            usage.join(&assigned);
             usage.own_shape_pods = apart.unwrap_or(0);
             Arc::new(usage)
         };

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
+use crate::model::node::Usage;
 use crate::model::snapshot::{AssignedCapacity, Assignment, Snapshot};
 use crate::offering::Exclusion;
 use crate::planner::plan::{GangRequest, Host, Place, Plan, Refusal, Report};
@@ -476,15 +477,15 @@ impl Working<'_> {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
             let like = || self.snapshot.live_members(&gang.key).next();
             self.apart.assignment(&gang.key, &place.node, pod.or_else(like));
-            let requests = request.roles.get(place.role).map(|role| role.shape.requests.clone()).unwrap_or_default();
+            let held = request.roles.get(place.role).map(|role| Usage::of(&role.shape)).unwrap_or_default();
             if self.seen {
-                self.ledger.assignment(&gang.key, &place.node, &requests);
+                self.ledger.assignment(&gang.key, &place.node, &held);
             }
             self.snapshot
                 .assignments
                 .entry(place.node.clone())
                 .or_default()
-                .push(Assignment { gang: gang.key.clone(), capacity: AssignedCapacity::Member(requests) });
+                .push(Assignment { gang: gang.key.clone(), capacity: AssignedCapacity::Member(held) });
         }
     }
 
