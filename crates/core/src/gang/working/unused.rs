@@ -2,7 +2,7 @@
 //! waits for, and what refused its members is not provisioned for them again and again.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Working;
@@ -10,8 +10,9 @@ use crate::gang::memory::{Doubted, Note};
 use crate::gang::rounds::Kind;
 use crate::gang::{Action, BatchStage, BatchView, Pass, PoolView, offers};
 use crate::model::gang::{Gang, Phase, Pod};
-use crate::model::names::NodeName;
+use crate::model::names::{NodeName, ResourceName};
 use crate::model::pod::Shape;
+use crate::model::resources::{ATTACHABLE_VOLUMES, Resources};
 use crate::planner::plan::GangRequest;
 
 /// What a node is, as the cloud controller labels it.
@@ -124,10 +125,12 @@ impl Working<'_> {
 }
 
 impl<'a> Working<'a> {
-    /// Pools as they sell to this gang: without types whose nodes refused such members again and again.
+    /// Pools as they sell to this gang: without types whose nodes refused such members again and again, and of each node to
+    /// come with as many volumes as nodes of its type attach.
     pub(super) fn open_pools(&self, request: &GangRequest) -> Cow<'a, [PoolView]> {
         let pools = self.world.pools;
-        if self.memory.rounds().is_empty() {
+        let limits = self.volume_limits(request);
+        if self.memory.rounds().is_empty() && limits.is_empty() {
             return Cow::Borrowed(pools);
         }
         let shapes: Vec<Shape> = request.roles.iter().map(|role| self.without_pending(&role.shape)).collect();
@@ -135,7 +138,38 @@ impl<'a> Working<'a> {
         for kind in pools.iter_mut().flat_map(|pool| &mut pool.types) {
             let closed = |shape: &Shape| self.memory.closed(&kind.name, shape, self.world.now);
             kind.refused = shapes.iter().filter_map(closed).max();
+            if let Some(limits) = limits.get(&kind.name) {
+                let node = Arc::make_mut(&mut kind.node);
+                let unknown = |name: &ResourceName| node.allocatable.get(name.as_str()) == 0;
+                let limits: Resources =
+                    limits.iter().filter(|(name, _)| unknown(name)).map(|(name, most)| (name.clone(), most)).collect();
+                node.allocatable.add(&limits);
+            }
         }
         Cow::Owned(pools)
+    }
+
+    /// How many volumes of the drivers that a gang's members need nodes attach, by instance type: the fewest of those that run,
+    /// since what a driver reports of a node depends on its network interfaces too. A type that never ran is not known.
+    fn volume_limits(&self, request: &GangRequest) -> BTreeMap<Arc<str>, Resources> {
+        let requests = request.roles.iter().flat_map(|role| role.shape.requests.iter());
+        let drivers: BTreeSet<&ResourceName> =
+            requests.map(|(name, _)| name).filter(|name| name.as_str().starts_with(ATTACHABLE_VOLUMES)).collect();
+        let mut limits: BTreeMap<Arc<str>, Resources> = BTreeMap::new();
+        if drivers.is_empty() {
+            return limits;
+        }
+        for entry in self.snapshot.nodes.values() {
+            let Some(kind) = entry.node.labels.get(INSTANCE_TYPE) else { continue };
+            for driver in &drivers {
+                let most = entry.node.allocatable.get(driver.as_str());
+                if most > 0 {
+                    let least = limits.entry(Arc::clone(kind)).or_default();
+                    let known = least.get(driver.as_str());
+                    least.set((*driver).clone(), if known > 0 { known.min(most) } else { most });
+                }
+            }
+        }
+        limits
     }
 }

@@ -8,7 +8,7 @@ use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Shape, Togeth
 use muster_core::model::resources::Resources;
 
 use super::sim::{Sim, levels, pool};
-use crate::world::key;
+use crate::world::{key, node};
 
 fn on(label: &str, value: &str) -> Vec<SelectorTerm> {
     let requirement = Requirement { key: Arc::from(label), operator: Operator::In, values: vec![Arc::from(value)] };
@@ -265,6 +265,25 @@ fn a_newcomer_with_slices_is_placed_although_the_volumes_of_those_that_run_are_b
     sim.member("train", "again-3", RankClaim::Rank(3));
     sim.settle();
     assert_eq!((sim.phase("train"), &sim.pods["again-3"].node), (Phase::Bound, &node), "{}", sim.message("train"));
+}
+
+#[test]
+fn of_nodes_to_come_as_many_are_provisioned_as_attach_the_volumes_where_a_node_of_the_type_runs() {
+    for (limits, nodes) in [(vec![], 2), (vec![2, 3], 4), (vec![1], 8)] {
+        let mut sim = Sim::new(&[]);
+        sim.pools.push(pool());
+        for (number, limit) in limits.iter().enumerate() {
+            let mut node = node(&format!("old-{number}"), 0);
+            node.labels.insert("node.kubernetes.io/instance-type".into(), "p5.48xlarge".into());
+            node.allocatable.set("attachable-volumes-csi-d", *limit);
+            sim.nodes.insert(node.name.to_string(), node);
+        }
+        sim.gang("train", 8, 8);
+        each(&mut sim, |_, shape, _| shape.requests.set("attachable-volumes-csi-d", 1));
+        sim.settle();
+        assert_eq!(sim.phase("train"), Phase::Provisioning, "{}", sim.message("train"));
+        assert_eq!(sim.asked[0].offers[0].count, nodes, "{limits:?}");
+    }
 }
 
 #[test]
