@@ -96,7 +96,7 @@ pub(super) fn keep(request: &mut GangRequest, members: &[&Arc<Pod>], levels: &Le
     }
     stand_together(request, levels);
     stand_apart(request, levels);
-    enough(members)
+    enough(members, &CountedOn::new())
 }
 
 /// Of the volumes that a member takes of its node those that all members of its gang take together: attached once, however many
@@ -193,7 +193,23 @@ fn shared<'a>(members: &[&'a Arc<Pod>], claims: fn(&Pod) -> &[Arc<str>]) -> BTre
     users
 }
 
-fn enough(members: &[&Arc<Pod>]) -> Result<(), RequestError> {
+/// How many volumes gangs with a plan still need, by class.
+pub(super) type CountedOn = BTreeMap<Arc<str>, usize>;
+
+/// Adds the volumes that members of one gang still need of those that are there already.
+pub(super) fn count_on<'a>(members: impl Iterator<Item = &'a Arc<Pod>>, sum: &mut CountedOn) {
+    let unbound = members.filter(|pod| pod.node.is_none());
+    let claims: BTreeSet<(&Arc<str>, &Arc<str>)> =
+        unbound.flat_map(|pod| &pod.claims.taken).map(|taken| (&taken.class, &taken.claim)).collect();
+    for (class, _) in claims {
+        *sum.entry(Arc::clone(class)).or_default() += 1;
+    }
+}
+
+/// Whether there are volumes for the claims of all members that must be met by one of them, beside those that others count on.
+///
+/// Errors: there are fewer.
+pub(super) fn enough(members: &[&Arc<Pod>], counted_on: &CountedOn) -> Result<(), RequestError> {
     let unbound = members.iter().filter(|pod| pod.node.is_none());
     let taken: Vec<(&Taken, &Arc<str>)> =
         unbound.flat_map(|pod| pod.claims.taken.iter().map(|taken| (taken, &pod.key.name))).collect();
@@ -202,11 +218,17 @@ fn enough(members: &[&Arc<Pod>]) -> Result<(), RequestError> {
         let of_class = || taken.iter().filter(|(taken, _)| taken.class == *class);
         let claims: BTreeMap<&Arc<str>, &Arc<str>> = of_class().map(|(taken, pod)| (&taken.claim, *pod)).collect();
         let volumes = of_class().map(|(taken, _)| taken.volumes).max().unwrap_or(0);
-        if let Some(pod) = claims.values().nth(usize::try_from(volumes).unwrap_or(usize::MAX)) {
+        let others = counted_on.get(class).copied().unwrap_or(0);
+        let left = usize::try_from(volumes).unwrap_or(usize::MAX).saturating_sub(others);
+        if let Some(pod) = claims.values().nth(left) {
             let needed = count(claims.len());
+            let others = match others {
+                0 => String::new(),
+                others => format!(", {others} of which gangs that are placed already need"),
+            };
             let awaits = Arc::from(format!(
                 "{needed} claims of StorageClass {class} need a PersistentVolume each, and {volumes} that would do \
-                 are available; nobody makes new ones"
+                 are available{others}; nobody makes new ones"
             ));
             return Err(RequestError::Volumes { pod: Arc::clone(pod), awaits });
         }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::apart::Met;
 use super::asked::{self, Pending, RequestError};
-use super::claims;
+use super::claims::{self, CountedOn};
 use super::memory::Doubted;
 use super::request::{Wanted, build_request};
 use super::working::Working;
@@ -138,7 +138,24 @@ impl Working<'_> {
             .filter_map(|place| place.uid.clone())
             .filter(|uid| !moving.contains(uid))
             .collect();
-        build_request(recognised, gang, (members, &done), &fixed, self.world.levels, &pending)
+        let wanted = build_request(recognised, gang, (members, &done), &fixed, self.world.levels, &pending)?;
+        let ready = members.iter().filter(|pod| pod.foreign_gate.is_none() && claims::awaited(pod).is_none());
+        claims::enough(&ready.collect::<Vec<_>>(), &self.counted_on(gang, members))?;
+        Ok(wanted)
+    }
+
+    /// Volumes that gangs with a plan count on, and so are not there for one without: each binds them on its own, one by one, and
+    /// two that had half of them each would both wait for ever.
+    fn counted_on(&self, gang: &Gang, members: &[Arc<Pod>]) -> CountedOn {
+        let mut sum = CountedOn::new();
+        if gang.phase.is_some_and(Phase::assignments) || members.iter().all(|pod| pod.claims.taken.is_empty()) {
+            return sum;
+        }
+        let planned = |other: &Gang| other.phase.is_some_and(Phase::assignments) || self.planned.contains(&other.key);
+        for other in self.snapshot.gangs.values().filter(|other| other.key != gang.key && planned(other)) {
+            claims::count_on(self.snapshot.live_members(&other.key), &mut sum);
+        }
+        sum
     }
 
     /// Members that succeeded in this run: those of the plan, or, while there is none, beside members still bound. What

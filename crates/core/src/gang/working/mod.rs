@@ -53,6 +53,8 @@ pub(super) struct Working<'a> {
     pub(super) alike: Alike,
     /// Namespaces with pods of which nobody can say whose they are; found out once, where it is asked.
     pub(super) unknown: Option<BTreeSet<Arc<str>>>,
+    /// Gangs that were given places in this pass.
+    pub(super) planned: BTreeSet<ObjectKey>,
     /// Who stands where, for pods that keep apart.
     pub(super) apart: Apart,
 }
@@ -473,6 +475,7 @@ impl Working<'_> {
     /// Assignments capacity in the working snapshot.
     fn assignment(&mut self, gang: &Gang, request: &GangRequest, places: &[Place]) {
         self.alike.assigned();
+        self.planned.insert(gang.key.clone());
         for place in places.iter().filter(|place| !place.bound) {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
             let like = || self.snapshot.live_members(&gang.key).next();

@@ -287,6 +287,36 @@ fn of_nodes_to_come_as_many_are_provisioned_as_attach_the_volumes_where_a_node_o
 }
 
 #[test]
+fn two_gangs_do_not_count_on_the_same_volumes() {
+    let mut sim = Sim::new(&[("n1", 8)]);
+    sim.gang("one", 4, 4);
+    sim.gang("two", 4, 4);
+    let volumes = |sim: &mut Sim, gang: &str, volumes: Option<u32>| {
+        for (name, pod) in sim.pods.iter_mut().filter(|(name, _)| name.starts_with(gang)) {
+            let taken = |volumes| Taken { class: Arc::from("disks"), claim: Arc::from(name.as_str()), volumes };
+            pod.claims = Arc::new(Claims { taken: volumes.map(taken).into_iter().collect(), ..Claims::default() });
+        }
+    };
+    volumes(&mut sim, "one", Some(4));
+    volumes(&mut sim, "two", Some(4));
+    sim.scheduler = false;
+    sim.settle();
+    assert_eq!((sim.phase("one"), sim.phase("two")), (Phase::Released, Phase::Collecting));
+    let message = sim.message("two");
+    assert!(
+        message.contains("4 that would do are available, 4 of which gangs that are placed already need"),
+        "{message}"
+    );
+    // Those of the first are bound, one by one: what is free is the other's once there is enough of it.
+    volumes(&mut sim, "one", None);
+    for (free, phase) in [(3, Phase::Collecting), (4, Phase::Released)] {
+        volumes(&mut sim, "two", Some(free));
+        sim.settle();
+        assert_eq!(sim.phase("two"), phase, "{}", sim.message("two"));
+    }
+}
+
+#[test]
 fn nodes_are_provisioned_in_the_zone_of_the_volume_and_nowhere_else() {
     let zones = |names: &[&str]| names.iter().map(|name| Arc::from(*name)).collect::<Vec<Arc<str>>>();
     for (sold, provisioned) in [(["us-east-1a", "us-east-1b"], true), (["us-east-1a", "us-east-1c"], false)] {
