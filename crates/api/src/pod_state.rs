@@ -1,5 +1,6 @@
 //! From Pod objects to core's pods.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -150,8 +151,16 @@ fn describe(error: &convert::ConvertError) -> String {
 #[must_use]
 pub fn usage<'a>(pods: impl Iterator<Item = &'a State>) -> Usage {
     let mut sum = Usage::default();
+    let mut attached = BTreeSet::new();
     for pod in pods {
         sum.requested.add(&pod.held.requested);
+        for (claim, resource) in &pod.claims.attached {
+            // A volume is attached to a node once, however many pods use its claim there.
+            if !attached.insert((&pod.key.namespace, claim)) {
+                let fewer = sum.requested.get(resource.as_str()).saturating_sub(1);
+                sum.requested.set(resource.clone(), fewer);
+            }
+        }
         sum.ports.extend(pod.held.ports.iter().cloned());
     }
     sum

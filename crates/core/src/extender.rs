@@ -322,7 +322,7 @@ fn free_for(snapshot: &Snapshot, wanted: &[&str], node: &str) -> i64 {
         let free = entry.node.allocatable.get(resource).saturating_sub(entry.usage.requested.get(resource));
         let free = assignments.iter().fold(free, |free, assignment| match &assignment.capacity {
             AssignedCapacity::WholeNode => 0,
-            AssignedCapacity::Member(requests) => free.saturating_sub(requests.get(resource)),
+            AssignedCapacity::Member(held) => free.saturating_sub(held.requested.get(resource)),
         });
         sum.saturating_add(free)
     })
@@ -483,7 +483,7 @@ pub fn free_for_singles(snapshot: &Snapshot, node: &str) -> Option<Resources> {
     for assignment in snapshot.assignments.get(node).into_iter().flatten() {
         match &assignment.capacity {
             AssignedCapacity::WholeNode => return Some(Resources::default()),
-            AssignedCapacity::Member(requests) => free.subtract(requests),
+            AssignedCapacity::Member(held) => free.subtract(&held.requested),
         }
     }
     Some(free)

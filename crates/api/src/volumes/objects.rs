@@ -15,6 +15,8 @@ use crate::keys::HOSTNAME;
 
 /// Where a class stood before there was a field for it.
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+/// A claim and its volume are bound to each other. A claim that only names a volume may never be.
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 /// The node for which a claim is being provisioned.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// The provisioner of classes whose volumes nobody makes.
@@ -38,6 +40,8 @@ pub(super) struct Claim {
     pub(super) class: String,
     /// The volume that it is bound to, or names itself.
     pub(super) volume: Option<String>,
+    /// It is bound to that volume, and not only names it.
+    pub(super) bound: bool,
     /// The node for which it is being provisioned.
     pub(super) selected_node: Option<String>,
     pub(super) deleting: bool,
@@ -60,6 +64,7 @@ impl Claim {
             owners: claim.metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).collect(),
             class: annotation(OLD_CLASS).or(spec.storage_class_name).unwrap_or_default(),
             volume: spec.volume_name.filter(|name| !name.is_empty()),
+            bound: annotation(BIND_COMPLETED).is_some(),
             selected_node: annotation(SELECTED_NODE),
             deleting: claim.metadata.deletion_timestamp.is_some(),
             lost: claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Lost"),
@@ -85,13 +90,17 @@ impl Claim {
     /// `k8s.io/component-helpers` v0.37.
     pub(super) fn takes(&self, volume: &Volume) -> bool {
         let selected = self.selector.as_ref().is_none_or(|selector| selectors::selects(Some(selector), &volume.labels));
-        volume.is_free()
+        volume.is_free() && self.suits(volume) && selected && self.modes.iter().all(|mode| volume.modes.contains(mode))
+    }
+
+    /// Whether a volume that names it would be bound to it, whatever its UID. Source: the same; neither selector nor access modes
+    /// are asked of such a volume.
+    pub(super) fn suits(&self, volume: &Volume) -> bool {
+        volume.available
             && volume.class == self.class
             && volume.size >= self.size
             && volume.block == self.block
             && volume.attributes == self.attributes
-            && selected
-            && self.modes.iter().all(|mode| volume.modes.contains(mode))
     }
 }
 

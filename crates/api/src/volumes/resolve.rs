@@ -123,15 +123,17 @@ impl Volumes {
             needs.claims.one_node.push(Arc::clone(name));
         }
         let bound = match &claim.volume {
+            // kube-scheduler lets no pod with it anywhere, whatever its class: a controller binds it, or nobody does, as where
+            // the volume is another claim's.
+            Some(volume) if !claim.bound => {
+                return Err(format!(
+                    "PersistentVolumeClaim {name} is not bound yet to PersistentVolume {volume}, which it names"
+                ));
+            }
             Some(volume) => Some(self.volumes.get(volume).ok_or_else(|| {
                 format!("PersistentVolumeClaim {name} is bound to PersistentVolume {volume}, which does not exist")
             })?),
-            // kube-scheduler writes the volume first; the claim follows.
-            None => self.named.get(key).into_iter().flatten().find_map(|volume| {
-                let volume = self.volumes.get(volume)?;
-                let (_, uid) = volume.claim.as_ref()?;
-                (uid.is_empty() || *uid == claim.uid).then_some(volume)
-            }),
+            None => self.volume_for(key, claim),
         };
         let driver = match bound {
             Some(volume) => {
@@ -146,8 +148,23 @@ impl Volumes {
             for resources in [&mut needs.requests, &mut needs.attached] {
                 resources.set(resource.as_str(), resources.get(&resource).saturating_add(1));
             }
+            if !claim.is_of_one_pod() {
+                needs.claims.attached.insert(Arc::clone(name), resource.as_str().into());
+            }
         }
         Ok(())
+    }
+
+    /// The volume that names a claim which names none, if kube-scheduler takes it for the claim's.
+    fn volume_for(&self, key: &ObjectKey, claim: &Claim) -> Option<&Volume> {
+        let waits = self.classes.get(&claim.class).is_some_and(|class| class.waits);
+        let mut named = self.named.get(key).into_iter().flatten().filter_map(|volume| self.volumes.get(volume));
+        named.find(|volume| match &volume.claim {
+            Some((_, uid)) if uid.is_empty() => waits && claim.suits(volume),
+            // kube-scheduler writes the volume first; the claim follows.
+            Some((_, uid)) => *uid == claim.uid,
+            None => false,
+        })
     }
 
     /// Adds a claim that is not bound, and names the driver that will attach its volume.

@@ -4,7 +4,9 @@
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
+use muster_api::pod_state;
 use muster_api::volumes::{Needs, Touched, Used, Volumes};
+use muster_core::model::gang::Membership;
 use muster_core::model::names::ObjectKey;
 use serde_json::{Value, json};
 
@@ -19,6 +21,13 @@ fn claim(name: &str, spec: &Value) -> PersistentVolumeClaim {
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "5Gi"}}},
     });
     serde_json::from_value(merged(object, spec)).unwrap()
+}
+
+/// The same, bound to the volume `pv`.
+fn bound(name: &str, spec: &Value) -> PersistentVolumeClaim {
+    let mut claim = claim(name, &merged(json!({"spec": {"volumeName": "pv"}}), spec)["spec"]);
+    claim.metadata.annotations = Some([("pv.kubernetes.io/bind-completed".to_owned(), "yes".to_owned())].into());
+    claim
 }
 
 fn volume(name: &str, spec: &Value) -> PersistentVolume {
@@ -77,7 +86,7 @@ fn a_bound_claim_is_reached_where_its_volume_is() {
         (json!({"nodeAffinity": on(zone, &["a", "b"])}), vec![format!("{zone} In a,b")]),
     ] {
         let mut volumes = Volumes::default();
-        volumes.apply_claim(&claim("data", &json!({"volumeName": "pv"})));
+        volumes.apply_claim(&bound("data", &json!({})));
         assert_eq!(
             awaits(&volumes),
             "PersistentVolumeClaim data is bound to PersistentVolume pv, which does not exist"
@@ -89,12 +98,92 @@ fn a_bound_claim_is_reached_where_its_volume_is() {
 }
 
 #[test]
+fn a_claim_that_names_a_volume_and_is_not_bound_to_it_is_waited_for_whatever_its_class() {
+    let mut volumes = Volumes::default();
+    volumes.apply_class(&class("gp3", "ebs.csi.aws.com", "WaitForFirstConsumer", &json!([])));
+    let old = json!({"claimRef": {"namespace": "ml", "name": "data", "uid": "uid-of-the-claim-before"}});
+    volumes.apply_volume(&volume("pv", &old));
+    for class in ["", "gp3"] {
+        volumes.apply_claim(&claim("data", &json!({"volumeName": "pv", "storageClassName": class})));
+        let stated = "PersistentVolumeClaim data is not bound yet to PersistentVolume pv, which it names";
+        assert_eq!(awaits(&volumes), stated, "{class}");
+    }
+    volumes.apply_claim(&bound("data", &json!({})));
+    assert_eq!(awaits(&volumes), "");
+}
+
+#[test]
+fn a_volume_that_names_a_claim_is_taken_for_its_own_where_kube_scheduler_would_bind_it() {
+    let zone = "topology.kubernetes.io/zone";
+    let named = |spec: Value| {
+        let named = json!({
+            "storageClassName": "gp3", "nodeAffinity": on(zone, &["a"]), "claimRef": {"namespace": "ml", "name": "data"},
+        });
+        volume("pv", &merged(json!({"spec": named}), &spec)["spec"])
+    };
+    let mut volumes = Volumes::default();
+    volumes.apply_claim(&claim("data", &json!({"storageClassName": "gp3"})));
+    volumes.apply_class(&class("gp3", "ebs.csi.aws.com", "WaitForFirstConsumer", &json!([])));
+    for (spec, taken) in [
+        (json!({}), true),
+        (json!({"capacity": {"storage": "1Gi"}}), false),
+        (json!({"volumeMode": "Block"}), false),
+        (json!({"storageClassName": "gp2"}), false),
+        (json!({"claimRef": {"namespace": "ml", "name": "data", "uid": "uid-of-the-claim-before"}}), false),
+        (json!({"claimRef": {"namespace": "ml", "name": "data", "uid": "uid-data"}}), true),
+    ] {
+        volumes.apply_volume(&named(spec.clone()));
+        let expected = if taken { vec![format!("{zone} In a")] } else { Vec::new() };
+        assert_eq!((reach(&volumes.needs(&used())), awaits(&volumes).as_str()), (expected, ""), "{spec}");
+    }
+    // What does not wait for a node is bound by a controller, and waited for until then.
+    volumes.apply_class(&class("gp3", "ebs.csi.aws.com", "Immediate", &json!([])));
+    volumes.apply_volume(&named(json!({})));
+    assert_eq!(awaits(&volumes), "PersistentVolumeClaim data is not bound yet");
+}
+
+#[test]
+fn a_volume_that_several_pods_of_a_node_use_is_attached_there_once() {
+    let resource = "attachable-volumes-csi-d";
+    let mut volumes = Volumes::default();
+    volumes.apply_volume(&volume("pv", &json!({"csi": {"driver": "d", "volumeHandle": "h"}})));
+    let read = |volumes: &Volumes, name: &str, namespace: &str, claim: &str| {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": namespace, "uid": name},
+            "spec": {"containers": [], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]},
+        }))
+        .unwrap();
+        let mut core = pod_state::read(&pod, Membership::Single, &[]);
+        volumes.complete(&mut core, &Used::read(&pod).unwrap());
+        core
+    };
+    for name in ["data", "other"] {
+        volumes.apply_claim(&bound(name, &json!({})));
+    }
+    let mut elsewhere = bound("data", &json!({}));
+    elsewhere.metadata.namespace = Some("serving".to_owned());
+    volumes.apply_claim(&elsewhere);
+    for (used, attached) in [
+        (vec![("ml", "data"), ("ml", "data"), ("ml", "data")], 1),
+        (vec![("ml", "data"), ("ml", "other"), ("ml", "data")], 2),
+        (vec![("ml", "data"), ("serving", "data")], 2),
+    ] {
+        let pods: Vec<_> = used
+            .iter()
+            .enumerate()
+            .map(|(number, (namespace, claim))| read(&volumes, &format!("p-{number}"), namespace, claim))
+            .collect();
+        assert_eq!(pod_state::usage(pods.iter()).requested.get(resource), attached, "{used:?}");
+    }
+}
+
+#[test]
 fn a_label_of_the_zone_binds_only_nodes_that_have_such_labels() {
     let mut volumes = Volumes::default();
     let mut labelled = volume("pv", &json!({}));
     labelled.metadata.labels = Some([("topology.kubernetes.io/zone".to_owned(), "a__b".to_owned())].into());
     volumes.apply_volume(&labelled);
-    volumes.apply_claim(&claim("data", &json!({"volumeName": "pv"})));
+    volumes.apply_claim(&bound("data", &json!({})));
     let [terms] = &reach(&volumes.needs(&used()))[..] else { panic!("one entry") };
     let (inside, unlabelled) = terms.split_once(" | ").unwrap();
     assert_eq!(inside, "topology.kubernetes.io/zone In a,b");
@@ -210,7 +299,7 @@ fn the_claim_of_an_ephemeral_volume_is_made_for_its_pod() {
     let used = pod_with(&json!([{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]));
     let mut volumes = Volumes::default();
     volumes.apply_volume(&volume("pv", &json!({})));
-    let mut own = claim("p-0-scratch", &json!({"volumeName": "pv"}));
+    let mut own = bound("p-0-scratch", &json!({}));
     let awaits =
         |volumes: &Volumes| volumes.needs(&used).claims.awaits.map_or_else(String::new, |text| text.to_string());
     assert_eq!(awaits(&volumes), "PersistentVolumeClaim p-0-scratch of its ephemeral volume is still to be made");
@@ -232,7 +321,7 @@ fn access_modes_say_who_may_share_a_claim() {
     ] {
         let mut volumes = Volumes::default();
         volumes.apply_volume(&volume("pv", &json!({"csi": {"driver": "d", "volumeHandle": "h"}})));
-        volumes.apply_claim(&claim("data", &json!({"volumeName": "pv", "accessModes": modes})));
+        volumes.apply_claim(&bound("data", &json!({"accessModes": modes})));
         let needs = volumes.needs(&used());
         assert_eq!((needs.claims.one_node.len(), needs.claims.one_pod.len()), (one_node, one_pod), "{modes}");
         // One that several nodes attach is no matter of how many pods a node has.

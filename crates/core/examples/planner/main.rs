@@ -33,6 +33,7 @@ use std::time::Duration;
 use baseline::Used;
 use cluster::{Cluster, Fabric};
 use muster_core::gang::Ledger;
+use muster_core::model::node::Usage;
 use muster_core::planner::check;
 use muster_core::planner::plan::{Plan, Policy, Problem, SearchBudget, Seed, Work};
 use muster_core::planner::{self, Pruning};
@@ -318,7 +319,7 @@ fn passes(kind: &Kind, run: u64, runs: u64, row: &mut Row) {
         for _ in 0..kind.window {
             let (plan, report) = ledger.plan_plain(&gang, &policy).expect("the snapshot was seen");
             for place in &plan.places {
-                ledger.assignment(&gang.key, &place.node, &gang.roles[place.role].shape.requests);
+                ledger.assignment(&gang.key, &place.node, &Usage::of(&gang.roles[place.role].shape));
             }
             plans.push((plan, report.work));
         }

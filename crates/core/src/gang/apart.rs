@@ -4,7 +4,7 @@
 //! here. So it is counted for each gang, on the few nodes where it matters.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod};
@@ -28,16 +28,22 @@ pub(super) struct Met {
     pub(super) own: u32,
 }
 
-/// What stands where, as far as it was asked for in this pass.
+/// What stands where, as far as it was asked for in this pass: a queue of gangs that keep apart must not look at every pod each.
 #[derive(Debug, Default)]
 pub(super) struct Apart {
+    /// Pods on nodes, by namespace.
+    placed: OnceCell<ByNamespace<Arc<Pod>>>,
+    /// Pods that persisted plans assign capacity to, by namespace.
+    assigned: OnceCell<ByNamespace<Assigned>>,
     /// Pods on nodes that keep others away.
     keepers: OnceCell<Vec<Arc<Pod>>>,
-    /// Those that persisted plans assignment capacity.
+    /// Those that persisted plans assign capacity to.
     assigned_keepers: OnceCell<Vec<Assigned>>,
     /// All that were assigned capacity in this pass.
     here: Vec<Assigned>,
 }
+
+type ByNamespace<T> = BTreeMap<Arc<str>, Vec<T>>;
 
 impl Apart {
     /// A member is placed in this pass.
@@ -50,8 +56,9 @@ impl Apart {
     /// node that one of them must keep off is none for the others either.
     pub(super) fn met(&self, snapshot: &Snapshot, gang: &ObjectKey) -> BTreeMap<NodeName, Met> {
         let samples = samples(snapshot, gang);
-        // Where no member keeps anybody away, only those that do so themselves matter: mostly nobody.
-        let all = samples.iter().any(|pod| keeps_away(pod));
+        // Whom members keep away is in the namespaces that they name; of the others only those that keep pods away themselves matter:
+        // mostly nobody.
+        let named = namespaces(&samples);
         let meets = |pod: &Pod| samples.iter().any(|sample| sample.neighbour.keeps_apart(&pod.neighbour));
         let mut met: BTreeMap<NodeName, Met> = BTreeMap::new();
         let mut stands = |pod: &Arc<Pod>| {
@@ -60,28 +67,51 @@ impl Apart {
             let own = pod.is_live() && pod.membership.gang() == Some(gang);
             *(if own { &mut met.own } else { &mut met.others }) += 1;
         };
-        if all {
-            snapshot.pods.values().for_each(&mut stands);
-        } else {
-            let found = || snapshot.pods.values().filter(|pod| keeps_away(pod) && pod.capacity().is_some());
-            self.keepers.get_or_init(|| found().cloned().collect()).iter().for_each(&mut stands);
+        let placed = || snapshot.pods.values().filter(|pod| pod.capacity().is_some()).cloned();
+        let by_namespace = || self.placed.get_or_init(|| grouped(placed(), |pod| pod));
+        match &named {
+            None => by_namespace().values().flatten().for_each(&mut stands),
+            Some(named) => {
+                named.iter().filter_map(|name| by_namespace().get(*name)).flatten().for_each(&mut stands);
+                let keepers = self.keepers.get_or_init(|| placed().filter(|pod| keeps_away(pod)).collect());
+                keepers.iter().filter(|pod| !named.contains(&pod.neighbour.namespace)).for_each(&mut stands);
+            }
         }
-        let mut assignment = |one: Assigned| {
+        let mut assignment = |one: &Assigned| {
             if one.gang != *gang && meets(&one.pod) {
-                met.entry(one.node).or_default().others += 1;
+                met.entry(one.node.clone()).or_default().others += 1;
             }
         };
         let assigned = || snapshot.gangs.values().flat_map(|gang| assigned(snapshot, gang));
-        if all {
-            assigned().for_each(&mut assignment);
-        } else {
-            let found = || assigned().filter(|one| keeps_away(&one.pod)).collect();
-            self.assigned_keepers.get_or_init(found).iter().cloned().for_each(&mut assignment);
+        let by_namespace = || self.assigned.get_or_init(|| grouped(assigned(), |one| &one.pod));
+        match &named {
+            None => by_namespace().values().flatten().for_each(&mut assignment),
+            Some(named) => {
+                named.iter().filter_map(|name| by_namespace().get(*name)).flatten().for_each(&mut assignment);
+                let found = || assigned().filter(|one| keeps_away(&one.pod)).collect();
+                let keepers = self.assigned_keepers.get_or_init(found).iter();
+                keepers.filter(|one| !named.contains(&one.pod.neighbour.namespace)).for_each(&mut assignment);
+            }
         }
-        let here = self.here.iter().filter(|one| all || keeps_away(&one.pod));
-        here.cloned().for_each(&mut assignment);
+        self.here.iter().for_each(&mut assignment);
         met
     }
+}
+
+/// Namespaces of the pods that members keep away; `None`: every one.
+fn namespaces<'a>(samples: &[&'a Arc<Pod>]) -> Option<BTreeSet<&'a Arc<str>>> {
+    let terms = samples.iter().flat_map(|pod| &pod.neighbour.keeps_away);
+    let named: Option<Vec<&Vec<Arc<str>>>> = terms.map(|term| term.namespaces.as_ref()).collect();
+    Some(named?.into_iter().flatten().collect())
+}
+
+fn grouped<T>(all: impl Iterator<Item = T>, pod: impl Fn(&T) -> &Arc<Pod>) -> ByNamespace<T> {
+    let mut groups = ByNamespace::new();
+    for one in all {
+        let namespace = Arc::clone(&pod(&one).neighbour.namespace);
+        groups.entry(namespace).or_insert_with(Vec::new).push(one);
+    }
+    groups
 }
 
 fn keeps_away(pod: &Pod) -> bool {

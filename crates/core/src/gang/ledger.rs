@@ -11,7 +11,6 @@ use rustc_hash::FxHashMap;
 
 use crate::model::names::{NodeName, ObjectKey};
 use crate::model::node::Usage;
-use crate::model::resources::Resources;
 use crate::model::snapshot::{AssignedCapacity, NodeEntry, Snapshot};
 use crate::planner::Memory;
 use crate::planner::plan::{GangRequest, Host, Plan, Policy, Problem, Report};
@@ -32,7 +31,7 @@ struct Book {
     entries: Vec<Arc<NodeEntry>>,
     /// Excluded.
     whole: BTreeSet<NodeName>,
-    assigned: FxHashMap<NodeName, Resources>,
+    assigned: FxHashMap<NodeName, Usage>,
     /// Hosts on which something was assigned that the memory does not know of yet.
     pending: Vec<usize>,
     /// Nodes on which a gang holds assignments.
@@ -43,7 +42,7 @@ impl Ledger {
     /// Takes over what changed in a snapshot.
     pub fn see(&mut self, snapshot: &Snapshot, levels: &Levels) {
         let mut whole = BTreeSet::new();
-        let mut assigned: FxHashMap<NodeName, Resources> = FxHashMap::default();
+        let mut assigned: FxHashMap<NodeName, Usage> = FxHashMap::default();
         let mut holders: FxHashMap<ObjectKey, Vec<NodeName>> = FxHashMap::default();
         for (node, assignments) in &snapshot.assignments {
             for assignment in assignments {
@@ -52,7 +51,7 @@ impl Ledger {
                     AssignedCapacity::WholeNode => {
                         whole.insert(node.clone());
                     }
-                    AssignedCapacity::Member(requests) => assigned.entry(node.clone()).or_default().add(requests),
+                    AssignedCapacity::Member(held) => assigned.entry(node.clone()).or_default().join(held),
                 }
             }
         }
@@ -64,13 +63,13 @@ impl Ledger {
     }
 
     /// Counts an assignment made since the snapshot was seen.
-    pub fn assignment(&mut self, gang: &ObjectKey, node: &NodeName, requests: &Resources) {
+    pub fn assignment(&mut self, gang: &ObjectKey, node: &NodeName, held: &Usage) {
         if let Some(book) = &mut self.book {
             let index = book.memory.position(node);
             match book.assigned.get_mut(node) {
-                Some(assigned) => assigned.add(requests),
+                Some(assigned) => assigned.join(held),
                 None => {
-                    book.assigned.insert(node.clone(), requests.clone());
+                    book.assigned.insert(node.clone(), held.clone());
                 }
             }
             match book.holders.get_mut(gang) {
@@ -132,7 +131,7 @@ impl Book {
         snapshot: &Snapshot,
         levels: &Levels,
         whole: BTreeSet<NodeName>,
-        assigned: FxHashMap<NodeName, Resources>,
+        assigned: FxHashMap<NodeName, Usage>,
         holders: FxHashMap<ObjectKey, Vec<NodeName>>,
     ) -> Self {
         let entries = snapshot.nodes.iter().filter(|(name, _)| !whole.contains(*name));
@@ -143,7 +142,7 @@ impl Book {
     }
 
     /// The same book with the nodes of a snapshot, and what is assigned there taken over; `None` if nodes came or went.
-    fn followed(mut self, snapshot: &Snapshot, assigned: &mut FxHashMap<NodeName, Resources>) -> Option<Self> {
+    fn followed(mut self, snapshot: &Snapshot, assigned: &mut FxHashMap<NodeName, Usage>) -> Option<Self> {
         let whole = &self.whole;
         let excluded = whole.iter().filter(|node| snapshot.nodes.contains_key(*node)).count();
         if snapshot.nodes.len() - excluded != self.entries.len() {
@@ -186,12 +185,12 @@ impl Book {
 }
 
 /// A node as a gang may use it.
-fn host(entry: &NodeEntry, assigned: Option<&Resources>) -> Host {
-    let usage = match assigned.filter(|assigned| !assigned.is_empty()) {
+fn host(entry: &NodeEntry, assigned: Option<&Usage>) -> Host {
+    let usage = match assigned.filter(|assigned| !assigned.is_nothing()) {
         None => Arc::clone(&entry.usage),
         Some(assigned) => {
             let mut usage = Usage::clone(&entry.usage);
-            usage.requested.add(assigned);
+            usage.join(assigned);
             Arc::new(usage)
         }
     };

@@ -444,6 +444,7 @@ pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
         joining: None,
         alike: Alike::default(),
         unknown: None,
+        planned: BTreeSet::new(),
         apart: Apart::default(),
     };
     let known = world.snapshot.recognised.keys().chain(world.snapshot.gangs.keys());

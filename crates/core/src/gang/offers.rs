@@ -228,7 +228,7 @@ pub enum TooSmall {
     Never,
     /// A node can never hold a member.
     Misfit(Misfit),
-    /// Slices or exclusive hosts that a node cannot give.
+    /// Slices by host, exclusive hosts or one host for all that a node cannot give.
     TopologyRequests,
 }
 
@@ -242,21 +242,18 @@ pub fn nodes_needed(request: &GangRequest, levels: &Levels, kind: &TypeView) -> 
     if request.topology_requests.apart.is_some() {
         return Err(TooSmall::TopologyRequests);
     }
-    let host = levels.len().saturating_sub(1);
     let mut asked = request.clone();
-    let bound = asked.roles.iter().any(|role| role.places.iter().any(|place| place.bound.is_some()));
+    asked.topology_requests = of_hosts(request, levels);
+    let one_host = asked.topology_requests.required.is_some();
+    // A new node is never the one that the others stand on.
+    if one_host && has_bound(request) {
+        return Err(TooSmall::TopologyRequests);
+    }
     for role in &mut asked.roles {
         role.places.retain(|place| place.bound.is_none());
         role.min = u32::try_from(role.places.len()).unwrap_or(u32::MAX);
     }
     asked.roles.retain(|role| !role.places.is_empty());
-    // Slices that lost members are completed where they stand, so what is left is not cut evenly.
-    let slices = asked.topology_requests.slices.iter().copied().filter(|slice| slice.level == host && !bound);
-    asked.topology_requests = TopologyRequests {
-        slices: slices.collect(),
-        exclusive: asked.topology_requests.exclusive.filter(|level| *level == host && !bound),
-        ..TopologyRequests::default()
-    };
     let mut members: Vec<(&Shape, u32)> = Vec::new();
     for role in &asked.roles {
         match members.iter_mut().find(|(shape, _)| **shape == role.shape) {
@@ -276,7 +273,9 @@ pub fn nodes_needed(request: &GangRequest, levels: &Levels, kind: &TypeView) -> 
     if members.len() < 2 && asked.topology_requests == TopologyRequests::default() {
         return Ok(most);
     }
-    if asked.topology_requests != TopologyRequests::default() {
+    if one_host {
+        most = 1;
+    } else if asked.topology_requests != TopologyRequests::default() {
         // At worst every slice has a host of its own.
         most = members.iter().fold(0_u32, |sum, (_, count)| sum.saturating_add(*count));
     }
@@ -292,6 +291,25 @@ pub fn nodes_needed(request: &GangRequest, levels: &Levels, kind: &TypeView) -> 
         }
     }
     Ok(most)
+}
+
+/// The topology requests that the number of new nodes answers for: those about single hosts.
+pub(super) fn of_hosts(request: &GangRequest, levels: &Levels) -> TopologyRequests {
+    let TopologyRequests { required, preferred: _, slices, exclusive, balance: _, apart: _ } =
+        &request.topology_requests;
+    let host = levels.host();
+    // Slices that lost members are completed where they stand, so what is left is not cut evenly.
+    let whole = !has_bound(request);
+    TopologyRequests {
+        required: required.filter(|level| *level == host),
+        slices: slices.iter().copied().filter(|slice| slice.level == host && whole).collect(),
+        exclusive: exclusive.filter(|level| *level == host && whole),
+        ..TopologyRequests::default()
+    }
+}
+
+fn has_bound(request: &GangRequest) -> bool {
+    request.roles.iter().flat_map(|role| &role.places).any(|place| place.bound.is_some())
 }
 
 /// Steps of the search for a mix of many shapes on so many empty nodes: it is asked for every type that is sold.

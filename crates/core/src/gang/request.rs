@@ -98,6 +98,7 @@ pub fn build_request(
         surplus: Vec::new(),
     };
     let places = gang.places_by_uid();
+    let alike = claims::must_be_alike(&wanted.request.topology_requests, &ready);
     let (mut live, mut over) = (sizes.by_role(&ready), sizes.by_role(&done.iter().collect::<Vec<_>>()));
     for role in &sizes.roles {
         let [live, over] = [&mut live, &mut over].map(|pods| pods.remove(&role.name).unwrap_or_default());
@@ -113,11 +114,12 @@ pub fn build_request(
                 wanted.done.push(GangPlace { role: name, rank, uid: holder.take(), pod: pod_name, node: node.clone() });
             }
         }
-        let groups = roles::groups(&holders, &pods, pending)?;
         let bound_of = |uid: &PodUid| match pods.get(uid).and_then(|pod| pod.node.clone()) {
             None if fixed.contains(uid) => places.get(uid).map(|place| place.node.clone()),
             node => node,
         };
+        let stands = |uid: &PodUid| bound_of(uid).is_some();
+        let groups = roles::groups(&holders, &pods, (stands, alike), pending)?;
         let required = required(role, &holders, &held, |uid| bound_of(uid).is_some());
         for Group { shape, ranks } in groups {
             let mut ranks: Vec<u32> = ranks.into_iter().filter(|rank| !held.contains(rank)).collect();

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::asked::{Pending, RequestError, count};
+use super::claims;
 use crate::model::gang::{Gang, Invalid, Membership, Pod, RankClaim, Recognised, RoleStated};
 use crate::model::names::PodUid;
 use crate::model::pod::{Shape, Toleration};
@@ -192,16 +193,35 @@ pub(super) struct Group {
 /// Cuts the places of a role by what they ask for. A place whose pod does not exist yet asks for what most pods of the
 /// role ask for; while there is none, nothing is known and the place is excluded.
 ///
+/// Volumes are bound one by one while members stand before the barrier, so that members of one template differ by them for a
+/// while. Of a member that `stands` on its node already, or will for certain, nobody asks where its volumes are. Of the others
+/// those that must be `alike` for the sake of the gang's topology requests go together where all reach their volumes.
+///
 /// Errors: a pod that cannot be read.
 pub(super) fn groups(
     holders: &[Option<PodUid>],
     pods: &BTreeMap<&PodUid, &Arc<Pod>>,
+    (stands, alike): (impl Fn(&PodUid) -> bool, bool),
     pending: &Pending<'_>,
 ) -> Result<Vec<Group>, RequestError> {
     let mut groups: Vec<Group> = Vec::new();
-    let mut open = Vec::new();
+    let (mut open, mut standing) = (Vec::new(), Vec::new());
     // Pods of one template come one after the other: the last group is tried first.
     let mut last = 0;
+    let mut join = |rank: u32, shape: &Shape, volumes: Volumes| {
+        let same = |group: &Group| equal_but_pending(&group.shape, shape, volumes, pending);
+        let found = groups.get(last).is_some_and(same).then_some(last).or_else(|| groups.iter().position(same));
+        last = found.unwrap_or(groups.len());
+        match groups.get_mut(last) {
+            Some(group) => {
+                group.ranks.push(rank);
+                if volumes == Volumes::Joined {
+                    claims::reach_both(&mut group.shape, shape);
+                }
+            }
+            None => groups.push(Group { shape: Shape::clone(shape), ranks: vec![rank] }),
+        }
+    };
     for (rank, holder) in (0..).zip(holders) {
         let Some(pod) = holder.as_ref().and_then(|uid| pods.get(uid)) else {
             open.push(rank);
@@ -210,13 +230,17 @@ pub(super) fn groups(
         let shape = pod.shape.as_ref().map_err(|message| {
             RequestError::Invalid(Invalid { reason: Code::BadPod, message: format!("pod {}: {message}", pod.key.name) })
         })?;
-        let same = |group: &Group| equal_but_pending(&group.shape, shape, pending);
-        let found = groups.get(last).is_some_and(same).then_some(last).or_else(|| groups.iter().position(same));
-        last = found.unwrap_or(groups.len());
-        match groups.get_mut(last) {
-            Some(group) => group.ranks.push(rank),
-            None => groups.push(Group { shape: Shape::clone(shape), ranks: vec![rank] }),
+        if stands(&pod.uid) {
+            standing.push((rank, shape));
+        } else {
+            join(rank, shape, if alike { Volumes::Joined } else { Volumes::Counted });
         }
+    }
+    for (rank, shape) in standing {
+        join(rank, shape, Volumes::Ignored);
+    }
+    for group in &mut groups {
+        group.ranks.sort_unstable();
     }
     let most = groups.iter().enumerate().rev().max_by_key(|(_, group)| group.ranks.len()).map(|(index, _)| index);
     if let Some(group) = most.and_then(|most| groups.get_mut(most)) {
@@ -237,8 +261,19 @@ pub(super) fn groups(
     Ok(groups)
 }
 
-/// Whether two shapes differ by nothing but tolerations of our own taint.
-fn equal_but_pending(one: &Shape, other: &Shape, pending: &Pending<'_>) -> bool {
+/// What the volumes of two members matter to whether they ask for the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Volumes {
+    /// They are part of it.
+    Counted,
+    /// They are not, and both are to be reached.
+    Joined,
+    /// They are not.
+    Ignored,
+}
+
+/// Whether two shapes differ by nothing but tolerations of our own taint and, unless they count, volumes.
+fn equal_but_pending(one: &Shape, other: &Shape, counted: Volumes, pending: &Pending<'_>) -> bool {
     fn own<'a>(shape: &'a Shape, taint: &'a str) -> impl Iterator<Item = &'a Toleration> {
         shape.tolerations.iter().filter(move |toleration| *toleration.key != *taint)
     }
@@ -254,11 +289,16 @@ fn equal_but_pending(one: &Shape, other: &Shape, pending: &Pending<'_>) -> bool 
         apart,
         unsupported,
     } = one;
-    *requests == other.requests
+    let same_requests = match counted {
+        Volumes::Counted => *requests == other.requests && *volumes == other.volumes,
+        Volumes::Joined | Volumes::Ignored => {
+            claims::beside_volumes(requests).eq(claims::beside_volumes(&other.requests))
+        }
+    };
+    same_requests
         && *node_selector == other.node_selector
         && *node_affinity == other.node_affinity
         && *ports == other.ports
-        && *volumes == other.volumes
         && *one_per_node == other.one_per_node
         && *together == other.together
         && *apart == other.apart

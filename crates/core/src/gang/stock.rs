@@ -1,5 +1,6 @@
 //! What a gang may use: nodes with everybody else's assignments counted, and whether a plan still holds on them.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use jiff::Timestamp;
 
 use super::apart::Met;
 use super::asked::{self, Pending, RequestError};
+use super::claims::{self, CountedOn};
 use super::memory::Doubted;
 use super::request::{Wanted, build_request};
 use super::working::Working;
@@ -84,11 +86,12 @@ impl Working<'_> {
         // Members of the same gang on one node must fit there together, beside everybody else.
         let own = self.own(&gang.key);
         let shapes = shapes(wanted);
-        let mut per_node: BTreeMap<&NodeName, Vec<&Shape>> = BTreeMap::new();
+        let mut per_node: BTreeMap<&NodeName, Vec<Cow<'_, Shape>>> = BTreeMap::new();
         for place in &gang.places {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
             if pod.is_none_or(|pod| pod.node.is_none() && !pod.ended) {
                 let shape = shapes.get(&(&*place.role, place.rank)).copied();
+                let shape = shape.map(|shape| claims::with_own_volumes(shape, pod.map(AsRef::as_ref)));
                 per_node.entry(&place.node).or_default().extend(shape);
             }
         }
@@ -135,7 +138,24 @@ impl Working<'_> {
             .filter_map(|place| place.uid.clone())
             .filter(|uid| !moving.contains(uid))
             .collect();
-        build_request(recognised, gang, (members, &done), &fixed, self.world.levels, &pending)
+        let wanted = build_request(recognised, gang, (members, &done), &fixed, self.world.levels, &pending)?;
+        let ready = members.iter().filter(|pod| pod.foreign_gate.is_none() && claims::awaited(pod).is_none());
+        claims::enough(&ready.collect::<Vec<_>>(), &self.counted_on(gang, members))?;
+        Ok(wanted)
+    }
+
+    /// Volumes that gangs with a plan count on, and so are not there for one without: each binds them on its own, one by one, and
+    /// two that had half of them each would both wait for ever.
+    fn counted_on(&self, gang: &Gang, members: &[Arc<Pod>]) -> CountedOn {
+        let mut sum = CountedOn::new();
+        if gang.phase.is_some_and(Phase::assignments) || members.iter().all(|pod| pod.claims.taken.is_empty()) {
+            return sum;
+        }
+        let planned = |other: &Gang| other.phase.is_some_and(Phase::assignments) || self.planned.contains(&other.key);
+        for other in self.snapshot.gangs.values().filter(|other| other.key != gang.key && planned(other)) {
+            claims::count_on(self.snapshot.live_members(&other.key), &mut sum);
+        }
+        sum
     }
 
     /// Members that succeeded in this run: those of the plan, or, while there is none, beside members still bound. What
@@ -271,11 +291,11 @@ impl Working<'_> {
         let assigned = self.snapshot.assigned_to_others(node, &own.keys)?;
         // The planner knows which members are bound there, and counts them off again.
         let apart = own.apart.get(node).map(|met| met.others.saturating_add(met.own));
-        let usage = if assigned.is_empty() && apart.is_none() {
+        let usage = if assigned.is_nothing() && apart.is_none() {
             Arc::clone(&entry.usage)
         } else {
             let mut usage = Usage::clone(&entry.usage);
-            usage.requested.add(&assigned);
+            usage.join(&assigned);
             usage.own_shape_pods = apart.unwrap_or(0);
             Arc::new(usage)
         };
@@ -349,10 +369,10 @@ fn shapes(wanted: &Wanted) -> BTreeMap<(&str, u32), &Shape> {
 }
 
 /// Why a host does not hold these members together, if so.
-fn does_not_hold(host: &Host, members: &[&Shape]) -> Option<Stale> {
-    let first = *members.first()?;
+fn does_not_hold(host: &Host, members: &[Cow<'_, Shape>]) -> Option<Stale> {
+    let first = &**members.first()?;
     let node = || host.node.name.clone();
-    if members.iter().all(|shape| *shape == first) {
+    if members.iter().all(|shape| **shape == *first) {
         let wanted = asked::count(members.len());
         return match fit::slots(first, &host.node, &host.usage) {
             Ok(slots) if slots >= wanted => None,

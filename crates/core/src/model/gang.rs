@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::model::code::Code;
-use crate::model::names::{NodeName, ObjectKey, PodUid};
+use crate::model::names::{NodeName, ObjectKey, PodUid, ResourceName};
 use crate::model::node::Usage;
 use crate::model::pod::{Neighbour, Shape};
 use crate::model::resources::Resources;
@@ -470,6 +470,9 @@ pub struct Claims {
     pub awaits: Option<Arc<str>>,
     /// Claims that the pods of one node alone may use at a time.
     pub one_node: Vec<Arc<str>>,
+    /// Of those the ones that a driver attaches to the node, each with the resource of which the pod's requests have one for it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attached: BTreeMap<Arc<str>, ResourceName>,
     /// Claims that one pod alone may use at a time.
     pub one_pod: Vec<Arc<str>>,
     /// Claims that take one of so many volumes that are there already.

@@ -74,6 +74,24 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// What one pod of `shape` will hold.
+    #[must_use]
+    pub fn of(shape: &Shape) -> Self {
+        Self { requested: shape.requests.clone(), ports: shape.ports.clone(), own_shape_pods: 0 }
+    }
+
+    /// Adds what others hold.
+    pub fn join(&mut self, other: &Self) {
+        self.requested.add(&other.requested);
+        self.ports.extend(other.ports.iter().cloned());
+    }
+
+    /// Whether nothing is held.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.requested.is_empty() && self.ports.is_empty()
+    }
+
     /// Adds one pod of `shape` for the next question about the same shape.
     pub fn add(&mut self, shape: &Shape) {
         self.requested.add(&shape.requests);

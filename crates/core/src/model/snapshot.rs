@@ -147,8 +147,8 @@ pub struct Assignment {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AssignedCapacity {
-    /// The requests of one member.
-    Member(Resources),
+    /// What one member will hold: its requests and host ports.
+    Member(Usage),
     /// The whole node: it was provisioned for the gang, which does not use it yet.
     WholeNode,
 }
@@ -209,28 +209,29 @@ impl Snapshot {
         if gang.deleting {
             return Vec::new();
         }
+        let only = |requested: &Resources| Usage { requested: requested.clone(), ..Usage::default() };
         // Once its pods are gone nothing else tells what they asked for. Before that they hold their capacity themselves.
         let held = gang.held.iter().filter(|held| held.until.is_some()).flat_map(|held| &held.capacities);
         let mut assignments: Vec<(NodeName, Assignment)> = held
             .map(|(node, requests)| {
-                let capacity = AssignedCapacity::Member(requests.clone());
+                let capacity = AssignedCapacity::Member(only(requests));
                 (node.clone(), Assignment { gang: gang.key.clone(), capacity })
             })
             .collect();
         if !gang.phase.is_some_and(crate::model::gang::Phase::assignments) {
             return assignments;
         }
-        let asks = |pod: &Arc<Pod>| pod.shape.as_ref().ok().map(|shape| shape.requests.clone());
+        let asks = |pod: &Arc<Pod>| pod.shape.as_ref().ok().map(|shape| Usage::of(shape));
         let plays =
             |pod: &Pod, role: &Arc<str>| matches!(&pod.membership, Membership::Member { role: own, .. } if own == role);
         let sample = |role: &Arc<str>| {
             let same = self.all_members(&gang.key).filter(|pod| plays(pod, role)).find_map(asks);
             same.or_else(|| self.all_members(&gang.key).find_map(asks))
         };
-        let mut samples: BTreeMap<&Arc<str>, Option<Resources>> = BTreeMap::new();
+        let mut samples: BTreeMap<&Arc<str>, Option<Usage>> = BTreeMap::new();
         for place in &gang.places {
             let pod = place.uid.as_ref().and_then(|uid| self.pods.get(uid));
-            let requests = match pod {
+            let held = match pod {
                 Some(pod) if pod.node.is_some() || pod.ended => continue,
                 Some(pod) => asks(pod),
                 // A place without a pod stays assigned to the one that is still to come.
@@ -240,11 +241,11 @@ impl Snapshot {
                         .capacities
                         .iter()
                         .find(|capacity| capacity.0 == place.node)
-                        .map(|capacity| capacity.1.clone())
+                        .map(|capacity| only(&capacity.1))
                 }),
             };
-            if let Some(requests) = requests {
-                let assignment = Assignment { gang: gang.key.clone(), capacity: AssignedCapacity::Member(requests) };
+            if let Some(held) = held {
+                let assignment = Assignment { gang: gang.key.clone(), capacity: AssignedCapacity::Member(held) };
                 assignments.push((place.node.clone(), assignment));
             }
         }
@@ -254,15 +255,15 @@ impl Snapshot {
     /// What others were assigned on a node; `None` if the whole node is assigned to somebody else. `own` are the keys
     /// under which the asking gang holds assignments: its own, and that of its booking.
     #[must_use]
-    pub fn assigned_to_others(&self, node: &NodeName, own: &[ObjectKey]) -> Option<Resources> {
-        let mut sum = Resources::default();
+    pub fn assigned_to_others(&self, node: &NodeName, own: &[ObjectKey]) -> Option<Usage> {
+        let mut sum = Usage::default();
         for assignment in self.assignments.get(node).into_iter().flatten() {
             if own.contains(&assignment.gang) {
                 continue;
             }
             match &assignment.capacity {
                 AssignedCapacity::WholeNode => return None,
-                AssignedCapacity::Member(requests) => sum.add(requests),
+                AssignedCapacity::Member(held) => sum.join(held),
             }
         }
         Some(sum)

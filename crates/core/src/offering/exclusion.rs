@@ -31,7 +31,7 @@ pub enum Exclusion {
         /// Why.
         misfit: Misfit,
     },
-    /// No number of nodes of the type holds the members as slices and exclusive hosts ask.
+    /// No number of nodes of the type holds the members as slices, exclusive hosts or one host for all ask.
     #[serde(rename = "wishes")]
     TopologyRequests,
     /// The pool allows no known type.
@@ -182,9 +182,9 @@ impl fmt::Display for Exclusion {
                 write!(f, "too small for one member: {misfit}")
             }
             Self::Misfit { misfit } => write!(f, "holds no member: {misfit}"),
-            Self::TopologyRequests => {
-                f.write_str("no number of its nodes holds the members as slices and exclusive hosts ask")
-            }
+            Self::TopologyRequests => f.write_str(
+                "no number of its nodes holds the members as slices, exclusive hosts or one host for all ask",
+            ),
             Self::NoTypes => f.write_str("allows no known instance type"),
             Self::TooManyNodes { needed, most } => write!(f, "{needed} nodes needed, a batch has at most {most}"),
             Self::Limit { resource, needed, left, limit: _ } => {

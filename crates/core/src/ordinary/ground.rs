@@ -72,7 +72,7 @@ fn existing(snapshot: &Snapshot, entry: &NodeEntry, kept: bool) -> Existing {
     for assignment in snapshot.assignments.get(&entry.node.name).into_iter().flatten() {
         match &assignment.capacity {
             AssignedCapacity::WholeNode => closed = true,
-            AssignedCapacity::Member(requests) => usage.requested.add(requests),
+            AssignedCapacity::Member(held) => usage.join(held),
         }
     }
     let node =

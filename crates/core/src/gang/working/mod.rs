@@ -22,6 +22,7 @@ use super::{
 };
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
+use crate::model::node::Usage;
 use crate::model::snapshot::{AssignedCapacity, Assignment, Snapshot};
 use crate::offering::Exclusion;
 use crate::planner::plan::{GangRequest, Host, Place, Plan, Refusal, Report};
@@ -52,6 +53,8 @@ pub(super) struct Working<'a> {
     pub(super) alike: Alike,
     /// Namespaces with pods of which nobody can say whose they are; found out once, where it is asked.
     pub(super) unknown: Option<BTreeSet<Arc<str>>>,
+    /// Gangs that were given places in this pass.
+    pub(super) planned: BTreeSet<ObjectKey>,
     /// Who stands where, for pods that keep apart.
     pub(super) apart: Apart,
 }
@@ -225,9 +228,11 @@ impl Working<'_> {
             }
             Some((batch, BatchStage::BackingOff)) => waiting::backing_off(next, batch, &refusal),
             // Nodes that were provisioned for the gang and do not hold it: the batch gives them back, then the next round.
-            Some((batch, BatchStage::Ready)) => self.does_not_fit_provisioned(gang, batch, &refusal, next, pass),
+            Some((batch, BatchStage::Ready)) => {
+                self.does_not_fit_provisioned(gang, batch, (&wanted.request, &refusal), next, pass)
+            }
             Some((batch, BatchStage::InUse)) if gang.phase == Some(Phase::Provisioning) => {
-                self.does_not_fit_provisioned(gang, batch, &refusal, next, pass)
+                self.does_not_fit_provisioned(gang, batch, (&wanted.request, &refusal), next, pass)
             }
             Some((_, BatchStage::Provisioning | BatchStage::InUse | BatchStage::Ending)) | None => {
                 let joining = match recognised.booking {
@@ -262,10 +267,10 @@ impl Working<'_> {
     }
 
     fn does_not_fit_provisioned(
-        &self,
+        &mut self,
         gang: &Gang,
         batch: &BatchView,
-        refusal: &Refusal,
+        (request, refusal): (&GangRequest, &Refusal),
         next: &mut Gang,
         pass: &mut Pass,
     ) -> Option<GangEvent> {
@@ -282,6 +287,7 @@ impl Working<'_> {
             self.requeue(pass, batch.since, grace);
             return waiting::provisioned_but_not_fitting(next, refusal);
         }
+        self.note_too_small(gang, batch, request, pass);
         pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name), why: None });
         waiting::does_not_fit(gang, next, &Why::refused(refusal))
     }
@@ -469,19 +475,20 @@ impl Working<'_> {
     /// Assignments capacity in the working snapshot.
     fn assignment(&mut self, gang: &Gang, request: &GangRequest, places: &[Place]) {
         self.alike.assigned();
+        self.planned.insert(gang.key.clone());
         for place in places.iter().filter(|place| !place.bound) {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
             let like = || self.snapshot.live_members(&gang.key).next();
             self.apart.assignment(&gang.key, &place.node, pod.or_else(like));
-            let requests = request.roles.get(place.role).map(|role| role.shape.requests.clone()).unwrap_or_default();
+            let held = request.roles.get(place.role).map(|role| Usage::of(&role.shape)).unwrap_or_default();
             if self.seen {
-                self.ledger.assignment(&gang.key, &place.node, &requests);
+                self.ledger.assignment(&gang.key, &place.node, &held);
             }
             self.snapshot
                 .assignments
                 .entry(place.node.clone())
                 .or_default()
-                .push(Assignment { gang: gang.key.clone(), capacity: AssignedCapacity::Member(requests) });
+                .push(Assignment { gang: gang.key.clone(), capacity: AssignedCapacity::Member(held) });
         }
     }
 

@@ -2,16 +2,17 @@
 //! waits for, and what refused its members is not provisioned for them again and again.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Working;
-use crate::gang::memory::Note;
+use crate::gang::memory::{Doubted, Note};
 use crate::gang::rounds::Kind;
-use crate::gang::{Action, BatchStage, BatchView, Pass, PoolView};
+use crate::gang::{Action, BatchStage, BatchView, Pass, PoolView, offers};
 use crate::model::gang::{Gang, Phase, Pod};
-use crate::model::names::NodeName;
+use crate::model::names::{NodeName, ResourceName};
 use crate::model::pod::Shape;
+use crate::model::resources::{ATTACHABLE_VOLUMES, Resources};
 use crate::planner::plan::GangRequest;
 
 /// What a node is, as the cloud controller labels it.
@@ -42,9 +43,33 @@ impl Working<'_> {
         pass.actions.push(Action::AbandonBatch { name: Arc::clone(&name), why: Some(Arc::from(why)) });
         if matches!(next.phase, Some(Phase::Waiting | Phase::Provisioning)) {
             // The gang was whole, so the nodes were not what it could use.
-            for kind in self.kinds_waiting(gang) {
-                self.note(Note::RoundRefused { gang: gang.key.clone(), batch: Arc::clone(&name), kind }, pass);
+            self.note_refused(gang, &name, pass);
+        }
+    }
+
+    /// Notes that the nodes of a batch hold less than they were provisioned for, if that is why the gang does not fit: as where
+    /// kubelets or drivers leave less of a node than its type suggests. Where nodes come up is luck, and says nothing of their
+    /// type.
+    pub(super) fn note_too_small(&mut self, gang: &Gang, batch: &BatchView, request: &GangRequest, pass: &mut Pass) {
+        let levels = self.world.levels;
+        let mut asked = request.clone();
+        asked.topology_requests = offers::of_hosts(request, levels);
+        if asked.topology_requests.required.is_none() {
+            // The nodes of a batch are in one zone.
+            asked.topology_requests.required = request.topology_requests.required.min(levels.zone());
+        }
+        if asked.topology_requests != request.topology_requests {
+            let (plan, report) = self.plan_on(Doubted::Offered, &asked, gang, pass);
+            if report.refusal.is_none() && !plan.places.is_empty() {
+                return;
             }
+        }
+        self.note_refused(gang, &batch.name, pass);
+    }
+
+    fn note_refused(&mut self, gang: &Gang, batch: &Arc<str>, pass: &mut Pass) {
+        for kind in self.kinds_waiting(gang) {
+            self.note(Note::RoundRefused { gang: gang.key.clone(), batch: Arc::clone(batch), kind }, pass);
         }
     }
 
@@ -100,10 +125,12 @@ impl Working<'_> {
 }
 
 impl<'a> Working<'a> {
-    /// Pools as they sell to this gang: without types whose nodes refused such members again and again.
+    /// Pools as they sell to this gang: without types whose nodes refused such members again and again, and of each node to
+    /// come with as many volumes as nodes of its type attach.
     pub(super) fn open_pools(&self, request: &GangRequest) -> Cow<'a, [PoolView]> {
         let pools = self.world.pools;
-        if self.memory.rounds().is_empty() {
+        let limits = self.volume_limits(request);
+        if self.memory.rounds().is_empty() && limits.is_empty() {
             return Cow::Borrowed(pools);
         }
         let shapes: Vec<Shape> = request.roles.iter().map(|role| self.without_pending(&role.shape)).collect();
@@ -111,7 +138,38 @@ impl<'a> Working<'a> {
         for kind in pools.iter_mut().flat_map(|pool| &mut pool.types) {
             let closed = |shape: &Shape| self.memory.closed(&kind.name, shape, self.world.now);
             kind.refused = shapes.iter().filter_map(closed).max();
+            if let Some(limits) = limits.get(&kind.name) {
+                let node = Arc::make_mut(&mut kind.node);
+                let unknown = |name: &ResourceName| node.allocatable.get(name.as_str()) == 0;
+                let limits: Resources =
+                    limits.iter().filter(|(name, _)| unknown(name)).map(|(name, most)| (name.clone(), most)).collect();
+                node.allocatable.add(&limits);
+            }
         }
         Cow::Owned(pools)
+    }
+
+    /// How many volumes of the drivers that a gang's members need nodes attach, by instance type: the fewest of those that run,
+    /// since what a driver reports of a node depends on its network interfaces too. A type that never ran is not known.
+    fn volume_limits(&self, request: &GangRequest) -> BTreeMap<Arc<str>, Resources> {
+        let requests = request.roles.iter().flat_map(|role| role.shape.requests.iter());
+        let drivers: BTreeSet<&ResourceName> =
+            requests.map(|(name, _)| name).filter(|name| name.as_str().starts_with(ATTACHABLE_VOLUMES)).collect();
+        let mut limits: BTreeMap<Arc<str>, Resources> = BTreeMap::new();
+        if drivers.is_empty() {
+            return limits;
+        }
+        for entry in self.snapshot.nodes.values() {
+            let Some(kind) = entry.node.labels.get(INSTANCE_TYPE) else { continue };
+            for driver in &drivers {
+                let most = entry.node.allocatable.get(driver.as_str());
+                if most > 0 {
+                    let least = limits.entry(Arc::clone(kind)).or_default();
+                    let known = least.get(driver.as_str());
+                    least.set((*driver).clone(), if known > 0 { known.min(most) } else { most });
+                }
+            }
+        }
+        limits
     }
 }

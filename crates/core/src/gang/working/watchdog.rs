@@ -9,14 +9,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Working;
 use crate::extender;
+use crate::gang::claims;
 use crate::gang::memory::{ALIKE, Doubted, IN_ALL, Note};
 use crate::gang::refused::{Refused, refused, refused_again, scheduler_error};
 use crate::gang::request::Wanted;
 use crate::gang::{GangEvent, Pass, withdraw};
 use crate::model::gang::{Gang, GangPlace, Phase, Pod, Recognised, Waiting};
-use crate::model::names::{NodeName, PodUid, ResourceName};
+use crate::model::names::{NodeName, PodUid};
 use crate::model::pod::Shape;
-use crate::model::resources::{ATTACHABLE_VOLUMES, LOCAL_VOLUMES};
 use crate::planner::plan::{GangRequest, Role};
 use crate::reason::{Code, Why};
 
@@ -300,14 +300,22 @@ impl Working<'_> {
         pass.notes.push(note);
     }
 
+    /// What a member asks for, as the roles of its gang's request do: see [`Self::without_pending`].
     pub(in crate::gang) fn bare_shape(&self, pod: &Pod) -> Option<Arc<Shape>> {
-        pod.shape.as_ref().ok().map(|shape| Arc::new(self.without_pending(shape)))
+        let mut shape = self.without_pending(pod.shape.as_ref().ok()?);
+        if let Some(gang) = pod.membership.gang() {
+            shape.requests.subtract(&claims::attached_once(pod, || self.snapshot.live_members(gang)));
+        }
+        Some(Arc::new(shape))
     }
 
-    /// The shape without the toleration that a release adds: its value is the gang's.
+    /// The shape without what the gang as a whole makes of it: the toleration that a release adds, whose value is the gang's,
+    /// where volumes can be reached, which changes while members wait, and constraints that are kept for all members together.
     pub(in crate::gang) fn without_pending(&self, shape: &Shape) -> Shape {
         let mut shape = shape.clone();
         shape.tolerations.retain(|toleration| *toleration.key != *self.world.settings.pending_taint);
+        shape.volumes.clear();
+        shape.unsupported.clear();
         shape
     }
 }
@@ -347,9 +355,7 @@ pub(in crate::gang) fn digest(wanted: &Wanted, pending_taint: &str) -> Arc<str> 
         // Volumes are bound one by one while members stand before the barrier: whether a planned node still reaches them
         // is asked of the node.
         shape.volumes.clear();
-        let volumes = |name: &str| name.starts_with(ATTACHABLE_VOLUMES) || name.starts_with(LOCAL_VOLUMES);
-        let names: Vec<ResourceName> = shape.requests.iter().map(|(name, _)| name.clone()).collect();
-        names.into_iter().filter(|name| volumes(name.as_str())).for_each(|name| shape.requests.set(name, 0));
+        shape.requests = claims::beside_volumes(&shape.requests).map(|(name, amount)| (name.clone(), amount)).collect();
         (Arc::clone(&role.name), shape)
     };
     let asked: BTreeSet<(Arc<str>, Shape)> = wanted.request.roles.iter().map(asked).collect();

@@ -6,6 +6,8 @@ mod life;
 #[cfg(test)]
 mod loss;
 mod mixing;
+#[cfg(test)]
+mod ports;
 mod provisioning;
 mod queue;
 mod random;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::gang::{Action, PoolView, TypeView};
-use muster_core::model::gang::{Membership, NoteKind, Phase, RankClaim, RawSlice, RawTopologyRequest, RoleStated};
+use muster_core::model::gang::{
+    Claims, Membership, NoteKind, Phase, RankClaim, RawSlice, RawTopologyRequest, RoleStated,
+};
 use muster_core::model::node::Node;
 use muster_core::model::pod::{Shape, Together};
 
@@ -318,6 +320,45 @@ fn nodes_provisioned_for_slices_by_host_are_counted_by_slices() {
     sim.recognised.get_mut(&key("train")).unwrap().topology_requests.slices =
         vec![RawSlice { size: 3, level: topology_request("host") }];
     assert_eq!(asked(&mut sim), Some(4));
+}
+
+#[test]
+fn a_gang_that_must_stand_on_one_host_is_sold_one_node_that_holds_it_or_none() {
+    type Ask = fn(&mut Sim);
+    let share: Ask = |sim| {
+        for pod in sim.pods.values_mut() {
+            pod.claims = Arc::new(Claims { one_node: vec![Arc::from("data")], ..Claims::default() });
+        }
+    };
+    let state: Ask = |sim| {
+        sim.recognised.get_mut(&key("train")).unwrap().topology_requests.required = Some(topology_request("host"));
+    };
+    for ask in [share, state] {
+        // Four slots a node.
+        for (size, nodes) in [(8, None), (4, Some(1))] {
+            let mut sim = Sim::new(&[]);
+            sim.pools.push(pool(8));
+            sim.gang("train", size, size);
+            ask(&mut sim);
+            assert_eq!(asked(&mut sim), nodes, "{size}: {}", sim.message("train"));
+        }
+    }
+}
+
+#[test]
+fn for_a_member_that_must_join_the_others_on_their_host_no_node_is_provisioned() {
+    let mut sim = Sim::new(&[("n1", 3)]);
+    sim.pools.push(pool(8));
+    sim.gang("train", 4, 3);
+    let stated = sim.recognised.get_mut(&key("train")).unwrap();
+    stated.min = Some(3);
+    stated.topology_requests.required = Some(topology_request("host"));
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bound().len()), (Phase::Bound, 3), "{}", sim.message("train"));
+    sim.pods.retain(|name, _| name != "train-1");
+    sim.nodes.get_mut("n1").unwrap().allocatable.set("nvidia.com/gpu", 2);
+    sim.member("train", "again-1", RankClaim::Rank(1));
+    assert_eq!(asked(&mut sim), None, "{}", sim.message("train"));
 }
 
 #[test]

@@ -110,6 +110,34 @@ fn members_that_keep_apart_are_planned_beside_nobody_they_must_keep_away_from() 
 }
 
 #[test]
+fn whom_members_must_keep_away_from_is_found_in_every_namespace_that_either_side_names() {
+    let (own, other): (Arc<str>, Arc<str>) = (Arc::clone(&world::key("x").namespace), Arc::from("serving"));
+    for (named, stranger_is_shy, kept_away) in [
+        (Some(vec![Arc::clone(&own)]), false, false),
+        (Some(vec![Arc::clone(&own)]), true, true),
+        (Some(vec![Arc::clone(&own), Arc::clone(&other)]), false, true),
+        (Some(vec![Arc::clone(&own), Arc::clone(&other)]), true, true),
+        (None, false, true),
+        (None, true, true),
+    ] {
+        let mut sim = Sim::new(&[("n1", 4), ("n2", 4), ("n3", 4)]);
+        stranger(&mut sim, "n1", "web", stranger_is_shy);
+        gang(&mut sim, "train", "web", true);
+        for (name, pod) in &mut sim.pods {
+            let neighbour = Arc::make_mut(&mut pod.neighbour);
+            if name.starts_with("train") {
+                neighbour.keeps_away[0].namespaces.clone_from(&named);
+            } else {
+                neighbour.namespace = Arc::clone(&other);
+            }
+        }
+        sim.settle();
+        let expected = if kept_away { ["n2", "n3"] } else { ["n1", "n2"] };
+        assert_eq!(nodes(&sim, "train"), expected, "{named:?} {stranger_is_shy}");
+    }
+}
+
+#[test]
 fn two_gangs_that_keep_apart_from_each_other_share_no_node_in_one_pass_nor_later() {
     let mut sim = Sim::new(&[("n1", 4), ("n2", 4), ("n3", 4), ("n4", 4)]);
     gang(&mut sim, "one", "web", true);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use muster_core::gang::{BatchStage, BatchView, Memory, Note};
-use muster_core::model::gang::{Phase, Pod, RankClaim};
+use muster_core::model::gang::{Phase, Pod, RankClaim, RawTopologyRequest};
 use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::model::pod::Shape;
 
-use super::sim::{PENDING, Sim, pool};
+use super::sim::{PENDING, Sim, levels, pool};
 use crate::world;
 
 /// What kube-scheduler says for a reason that no planner models.
@@ -27,11 +27,16 @@ fn provisioned() -> Sim {
 
 /// The nodes of the newest batch join, tainted for the gang.
 fn join(sim: &mut Sim) {
+    join_with(sim, 4);
+}
+
+/// The same, with so many accelerators each.
+fn join_with(sim: &mut Sim, gpus: i64) {
     let value = Arc::clone(&sim.state("train").uid);
     for number in [1, 2] {
         // Another instance is another Node.
         let name = format!("n{}-{number}", sim.provisioned.len());
-        let mut node = world::node(&name, 4);
+        let mut node = world::node(&name, gpus);
         node.labels.insert("node.kubernetes.io/instance-type".into(), "p5.48xlarge".into());
         node.taints.push(Taint { key: Arc::from(PENDING), value: Arc::clone(&value), effect: TaintEffect::NoSchedule });
         sim.nodes.insert(name, node);
@@ -120,6 +125,49 @@ fn nodes_on_which_the_scheduler_refuses_a_member_for_ever_are_terminated_however
         }
     }
     assert_eq!((sim.phase("train"), sim.provisioned.len()), (Phase::Waiting, 2), "{}", sim.message("train"));
+}
+
+/// The batch that is ready is given up, its nodes go, and after a pause the next is provisioned if anything is.
+fn next_round(sim: &mut Sim) {
+    assert!(given_up_after(sim, |_| {}).is_some_and(|minutes| minutes < 5), "{}", sim.message("train"));
+    sim.nodes.clear();
+    sim.abandoned.clear();
+    sim.batches.clear();
+    sim.wait(120);
+    sim.settle();
+}
+
+#[test]
+fn a_type_whose_nodes_twice_hold_less_than_they_were_provisioned_for_is_not_provisioned_a_third_time_at_once() {
+    let mut sim = provisioned();
+    for round in 1..=2 {
+        assert_eq!(sim.provisioned.len(), round, "{}", sim.message("train"));
+        join_with(&mut sim, 3);
+        next_round(&mut sim);
+        assert_eq!(sim.memory.closed("p5.48xlarge", &world::shape(1), sim.now).is_some(), round == 2);
+    }
+    assert_eq!((sim.phase("train"), sim.provisioned.len()), (Phase::Waiting, 2), "{}", sim.message("train"));
+}
+
+#[test]
+fn a_type_whose_nodes_came_up_too_far_apart_stays_on_sale() {
+    let mut sim = Sim::new(&[]);
+    sim.levels = levels(&[("zone", "topology.kubernetes.io/zone"), ("rack", "rack")]);
+    sim.pools.push(pool());
+    sim.gang("train", 8, 8);
+    let required = RawTopologyRequest { value: Arc::from("rack"), key: "muster.dev/topology-required" };
+    sim.recognised.get_mut(&world::key("train")).unwrap().topology_requests.required = Some(required);
+    sim.settle();
+    for round in 1..=2 {
+        assert_eq!(sim.provisioned.len(), round, "{}", sim.message("train"));
+        join(&mut sim);
+        for (name, node) in &mut sim.nodes {
+            node.labels.insert("rack".into(), name.as_str().into());
+        }
+        next_round(&mut sim);
+        assert_eq!(sim.memory.closed("p5.48xlarge", &world::shape(1), sim.now), None);
+    }
+    assert_eq!(sim.provisioned.len(), 3, "where nodes come up is luck: {}", sim.message("train"));
 }
 
 #[test]

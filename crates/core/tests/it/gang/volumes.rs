@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use muster_core::gang::PoolView;
-use muster_core::model::gang::{Claims, Phase, Taken};
-use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Shape};
+use muster_core::model::gang::{Claims, Phase, RankClaim, RawSlice, RawTopologyRequest, Taken};
+use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Shape, Together};
 use muster_core::model::resources::Resources;
 
-use super::sim::{Sim, pool};
+use super::sim::{Sim, levels, pool};
+use crate::world::{key, node};
 
 fn on(label: &str, value: &str) -> Vec<SelectorTerm> {
     let requirement = Requirement { key: Arc::from(label), operator: Operator::In, values: vec![Arc::from(value)] };
@@ -134,6 +135,185 @@ fn a_node_takes_no_more_members_than_it_attaches_volumes_and_any_number_where_it
     sim.nodes.get_mut("n2").unwrap().allocatable.set("attachable-volumes-csi-d", 0);
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Bound);
+}
+
+#[test]
+fn a_claim_that_all_members_share_is_attached_to_their_node_once() {
+    for (own, placed) in [(0, true), (1, false)] {
+        let mut sim = Sim::new(&[("n1", 8)]);
+        sim.nodes.get_mut("n1").unwrap().allocatable.set("attachable-volumes-csi-d", 2);
+        sim.gang("train", 5, 5);
+        each(&mut sim, |_, shape, claims| {
+            shape.requests.set("attachable-volumes-csi-d", 1 + own);
+            claims.one_node = claim("data");
+            claims.attached = [(Arc::from("data"), "attachable-volumes-csi-d".into())].into();
+        });
+        sim.settle();
+        assert_eq!(sim.phase("train") == Phase::Bound, placed, "{}", sim.message("train"));
+    }
+}
+
+#[test]
+fn a_node_that_refuses_members_with_a_shared_claim_is_not_planned_again_for_them() {
+    let mut sim = Sim::new(&[("n1", 8), ("n2", 9)]);
+    sim.gang("train", 5, 5);
+    each(&mut sim, |_, shape, claims| {
+        shape.requests.set("attachable-volumes-csi-d", 1);
+        claims.one_node = claim("data");
+        claims.attached = [(Arc::from("data"), "attachable-volumes-csi-d".into())].into();
+    });
+    refused_on_the_first(&mut sim);
+}
+
+/// The plan that is made first is refused by kube-scheduler: the next is on the other node.
+fn refused_on_the_first(sim: &mut Sim) {
+    sim.scheduler = false;
+    sim.settle();
+    let node = sim.state("train").places[0].node.clone();
+    let stated = "0/2 nodes are available: 2 node(s) exceed max volume count.";
+    sim.pods.get_mut("train-0").unwrap().unscheduled = Some((Arc::from("Unschedulable"), Arc::from(stated)));
+    sim.wait(120);
+    for _ in 0..5 {
+        sim.step();
+        sim.wait(1);
+    }
+    let places = &sim.state("train").places;
+    assert!(places.len() == 5 && places.iter().all(|place| place.node != node), "{node}: {places:?}");
+}
+
+#[test]
+fn a_node_that_refuses_members_with_pod_affinity_is_not_planned_again_for_them() {
+    let mut sim = Sim::new(&[("n1", 8), ("n2", 9)]);
+    sim.gang("train", 5, 5);
+    each(&mut sim, |_, shape, _| {
+        let workload = (Arc::from("job-name"), Arc::from("train"));
+        shape.together = vec![Together { key: Arc::from("topology.kubernetes.io/zone"), workload }];
+        shape.unsupported = vec![Arc::from(Shape::POD_AFFINITY)];
+    });
+    refused_on_the_first(&mut sim);
+}
+
+/// What makes a gang's members be of one shape.
+fn slices(sim: &mut Sim) {
+    let level = RawTopologyRequest { value: Arc::from("host"), key: "muster.dev/slice-topology" };
+    sim.recognised.get_mut(&key("train")).unwrap().topology_requests.slices = vec![RawSlice { size: 2, level }];
+}
+
+#[test]
+fn a_gang_with_slices_is_placed_where_all_reach_their_volumes_once_those_of_some_are_bound() {
+    // In turn, so that members that differ are not whole slices.
+    let patterns: [fn(usize) -> bool; 2] = [|number| number < 4, |number| number % 2 == 0];
+    for bound in patterns {
+        let mut sim = Sim::new(&[("n1", 4), ("n2", 4), ("n3", 8)]);
+        sim.nodes.get_mut("n3").unwrap().labels.insert("topology.kubernetes.io/zone".into(), "b".into());
+        sim.gang("train", 8, 8);
+        slices(&mut sim);
+        each(&mut sim, |number, shape, _| {
+            if bound(number) {
+                shape.volumes = vec![on("topology.kubernetes.io/zone", "a")];
+            }
+        });
+        sim.settle();
+        assert_eq!(sim.phase("train"), Phase::Bound, "{}", sim.message("train"));
+        assert!(sim.bound().iter().all(|(_, node)| *node != "n3"), "{:?}", sim.bound());
+        let nodes: Vec<_> = sim.state("train").places.iter().map(|place| (place.rank, &place.node)).collect();
+        assert!(nodes.chunks(2).all(|slice| slice[0].1 == slice[1].1), "{nodes:?}");
+    }
+}
+
+#[test]
+fn members_with_slices_whose_volumes_are_bound_in_several_zones_keep_their_plan() {
+    let zone = "topology.kubernetes.io/zone";
+    let mut sim = Sim::new(&[("n1", 2), ("n2", 2)]);
+    sim.nodes.get_mut("n2").unwrap().labels.insert(zone.into(), "b".into());
+    sim.levels = levels(&[("region", "region")]);
+    sim.gang("train", 4, 4);
+    slices(&mut sim);
+    sim.scheduler = false;
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.state("train").epoch), (Phase::Released, 1), "{}", sim.message("train"));
+    let first = sim.state("train").places[0].node.clone();
+    let (here, there) = if first.as_str() == "n1" { ("a", "b") } else { ("b", "a") };
+    // One slice's are bound where the plan has them, and the other's next.
+    for bound in [2, 4] {
+        each(&mut sim, |number, shape, _| {
+            if number < bound {
+                shape.volumes = vec![on(zone, if number < 2 { here } else { there })];
+            }
+        });
+        sim.settle();
+        assert_eq!((sim.phase("train"), sim.state("train").epoch), (Phase::Released, 1), "{}", sim.message("train"));
+    }
+}
+
+#[test]
+fn a_newcomer_with_slices_is_placed_although_the_volumes_of_those_that_run_are_bound() {
+    let mut sim = Sim::new(&[("n1", 4), ("n2", 4)]);
+    sim.gang("train", 4, 4);
+    sim.recognised.get_mut(&key("train")).unwrap().min = Some(2);
+    slices(&mut sim);
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound, "{}", sim.message("train"));
+    let node = sim.pods["train-2"].node.clone();
+    // Each has a disk of its node.
+    for pod in sim.pods.values_mut() {
+        let mut shape = Shape::clone(pod.shape.as_ref().unwrap());
+        shape.volumes = vec![on("disk", pod.key.name.as_ref())];
+        pod.shape = Ok(Arc::new(shape));
+    }
+    sim.pods.remove("train-3");
+    sim.member("train", "again-3", RankClaim::Rank(3));
+    sim.settle();
+    assert_eq!((sim.phase("train"), &sim.pods["again-3"].node), (Phase::Bound, &node), "{}", sim.message("train"));
+}
+
+#[test]
+fn of_nodes_to_come_as_many_are_provisioned_as_attach_the_volumes_where_a_node_of_the_type_runs() {
+    for (limits, nodes) in [(vec![], 2), (vec![2, 3], 4), (vec![1], 8)] {
+        let mut sim = Sim::new(&[]);
+        sim.pools.push(pool());
+        for (number, limit) in limits.iter().enumerate() {
+            let mut node = node(&format!("old-{number}"), 0);
+            node.labels.insert("node.kubernetes.io/instance-type".into(), "p5.48xlarge".into());
+            node.allocatable.set("attachable-volumes-csi-d", *limit);
+            sim.nodes.insert(node.name.to_string(), node);
+        }
+        sim.gang("train", 8, 8);
+        each(&mut sim, |_, shape, _| shape.requests.set("attachable-volumes-csi-d", 1));
+        sim.settle();
+        assert_eq!(sim.phase("train"), Phase::Provisioning, "{}", sim.message("train"));
+        assert_eq!(sim.asked[0].offers[0].count, nodes, "{limits:?}");
+    }
+}
+
+#[test]
+fn two_gangs_do_not_count_on_the_same_volumes() {
+    let mut sim = Sim::new(&[("n1", 8)]);
+    sim.gang("one", 4, 4);
+    sim.gang("two", 4, 4);
+    let volumes = |sim: &mut Sim, gang: &str, volumes: Option<u32>| {
+        for (name, pod) in sim.pods.iter_mut().filter(|(name, _)| name.starts_with(gang)) {
+            let taken = |volumes| Taken { class: Arc::from("disks"), claim: Arc::from(name.as_str()), volumes };
+            pod.claims = Arc::new(Claims { taken: volumes.map(taken).into_iter().collect(), ..Claims::default() });
+        }
+    };
+    volumes(&mut sim, "one", Some(4));
+    volumes(&mut sim, "two", Some(4));
+    sim.scheduler = false;
+    sim.settle();
+    assert_eq!((sim.phase("one"), sim.phase("two")), (Phase::Released, Phase::Collecting));
+    let message = sim.message("two");
+    assert!(
+        message.contains("4 that would do are available, 4 of which gangs that are placed already need"),
+        "{message}"
+    );
+    // Those of the first are bound, one by one: what is free is the other's once there is enough of it.
+    volumes(&mut sim, "one", None);
+    for (free, phase) in [(3, Phase::Collecting), (4, Phase::Released)] {
+        volumes(&mut sim, "two", Some(free));
+        sim.settle();
+        assert_eq!(sim.phase("two"), phase, "{}", sim.message("two"));
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! these bounds gate: each is a third above what it costs today, so twice the work fails.
 
 use muster_core::gang::Ledger;
+use muster_core::model::node::Usage;
 use muster_core::planner;
 use muster_core::planner::plan::{Policy, SearchBudget, Seed, Work};
 
@@ -18,7 +19,7 @@ fn passes(members: usize, window: usize) -> Work {
             let (plan, report) = ledger.plan_plain(&gang, &Policy::default()).unwrap();
             assert_eq!(plan.places.len(), members, "{:?}", report.refusal);
             for place in &plan.places {
-                ledger.assignment(&gang.key, &place.node, &gang.roles[0].shape.requests);
+                ledger.assignment(&gang.key, &place.node, &Usage::of(&gang.roles[0].shape));
             }
             if pass > 0 {
                 work.add(report.work);
