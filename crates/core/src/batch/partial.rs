@@ -25,6 +25,7 @@ use crate::model::gang::{Membership, Pod};
 use crate::model::launch::{CapacityType, Pool as Offering};
 use crate::model::names::{InstanceId, NodeName};
 use crate::model::node::Node;
+use crate::model::pauses::SCHEDULER_RETRIES;
 use crate::model::pod::Shape;
 use crate::offering::exclusion::Exclusion;
 use crate::offering::rank::Candidate;
@@ -386,7 +387,7 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
     };
     let busy = occupied(case, status);
     let mut last_look = Vec::new();
-    let mut waiting: Option<BTreeSet<&Shape>> = None;
+    let mut waiting: Option<BTreeMap<&Shape, bool>> = None;
     let kept = |id: &InstanceId| is_kept(case, &case.memory.witnessed, id);
     for instance in status.instances.iter_mut().filter(|one| one.state == MemberState::Ready && !one.is_lost(now)) {
         let Some(node) = case.node_of(instance) else { continue };
@@ -411,7 +412,8 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
             // Perhaps somebody took it off, and pods may have come since.
             instance.leaving_since = None;
             let waiting = waiting.get_or_insert_with(|| waiting_shapes(case));
-            if is_awaited(case, node, waiting) {
+            let was_tried = now.duration_since(since) >= SCHEDULER_RETRIES;
+            if is_awaited(case, node, waiting, was_tried) {
                 emptied.until = emptied.until.min(later(now, 10));
             } else {
                 let (node, instance) = (node.name.to_string(), instance.id.clone());
@@ -460,19 +462,30 @@ fn occupied(case: &Case<'_>, status: &BatchStatus) -> BTreeSet<String> {
     bound.chain(nominated).chain(assigned.map(str::to_owned)).collect()
 }
 
-/// What pods of no gang ask for that wait for a node.
-fn waiting_shapes<'a>(case: &Case<'a>) -> BTreeSet<&'a Shape> {
+/// What pods of no gang ask for that wait for a node, each with whether kube-scheduler may not have tried one of them yet: it has
+/// only just come, and was not refused.
+fn waiting_shapes<'a>(case: &Case<'a>) -> BTreeMap<&'a Shape, bool> {
     let waits = |pod: &&Arc<Pod>| {
         let profile = pod.ours || !pod.foreign.is_other();
         let single = pod.membership == Membership::Single && profile && !pod.daemon;
-        single && pod.is_live() && pod.node.is_none() && pod.foreign_gate.is_none()
+        let bindable = pod.foreign_gate.is_none() && pod.claims.awaits.is_none();
+        single && pod.is_live() && pod.node.is_none() && bindable
     };
-    let pods = case.world.snapshot.pods.values().filter(waits);
-    pods.filter_map(|pod| pod.shape.as_deref().ok()).collect()
+    let now = case.world.now_real;
+    let has_come = |pod: &Pod| pod.created.is_some_and(|created| now.duration_since(created) < SCHEDULER_RETRIES);
+    let mut shapes: BTreeMap<&Shape, bool> = BTreeMap::new();
+    for pod in case.world.snapshot.pods.values().filter(waits) {
+        let Ok(shape) = pod.shape.as_deref() else { continue };
+        *shapes.entry(shape).or_default() |= has_come(pod) && !pod.is_unschedulable();
+    }
+    shapes
 }
 
-/// Whether the node would hold a pod that waits: kube-scheduler may be about to bind it here.
-fn is_awaited(case: &Case<'_>, node: &Node, waiting: &BTreeSet<&Shape>) -> bool {
+/// Whether the node would hold a pod that waits: kube-scheduler may be about to bind it here. `was_tried`: the node has been empty for
+/// so long that it has tried all pods meanwhile but those that have only just come. Whom it refused then it refuses for a reason
+/// that nobody else knows, and such a pod would keep every node for ever.
+fn is_awaited(case: &Case<'_>, node: &Node, waiting: &BTreeMap<&Shape, bool>, was_tried: bool) -> bool {
     let Some(entry) = case.world.snapshot.nodes.get(&node.name) else { return false };
-    waiting.iter().any(|shape| fit::fits(shape, node, &entry.usage).is_ok())
+    let counted = waiting.iter().filter(|(_, has_come)| !was_tried || **has_come);
+    counted.map(|(shape, _)| shape).any(|shape| fit::fits(shape, node, &entry.usage).is_ok())
 }

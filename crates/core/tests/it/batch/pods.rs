@@ -10,7 +10,7 @@ use muster_core::model::batch::{
     Attempt, AttemptOutcome, Batch, BatchMember, BatchPhase, BatchSpec, BatchStatus, Loss, LossCause, MemberState,
     Owner,
 };
-use muster_core::model::gang::Pod;
+use muster_core::model::gang::{Claims, Pod};
 use muster_core::model::names::InstanceId;
 use muster_core::model::node::{Node, Taint, TaintEffect};
 use muster_core::model::resources::{CPU, Resources};
@@ -401,15 +401,54 @@ fn a_node_that_cannot_hold_the_pods_it_was_launched_for_is_not_kept_for_them() {
     assert!(tainted(has + 1), "more than it has: none comes, however long it is kept");
 }
 
-#[test]
-fn an_empty_node_stays_while_a_pod_waits_that_it_would_hold() {
+/// A node that was empty at [`NOW`], and a pod that it would hold.
+fn empty_beside(waits: Pod) -> Setup {
     let mut setup = Setup::serving(&["i-1"]);
-    setup.pods = vec![world::pod("waits", &world::shape(0))];
+    setup.pods = vec![waits];
     setup.step();
-    setup.now += 3600;
+    setup
+}
+
+/// A pod that waits since this second.
+fn waits_since(second: i64) -> Pod {
+    Pod { created: Some(at(second)), ..world::pod("waits", &world::shape(0)) }
+}
+
+#[test]
+fn an_empty_node_stays_for_a_pod_that_waits_until_kube_scheduler_has_tried_it_again_with_the_node_empty() {
+    let mut setup = empty_beside(waits_since(0));
+    setup.now += 359;
     setup.step();
     assert!(!setup.is_tainted("n-i-1"));
-    setup.pods.clear();
+    let mut gone = setup.again();
+    gone.pods.clear();
+    gone.step();
+    assert!(gone.is_tainted("n-i-1"), "nobody waits any more");
+    setup.now += 1;
+    setup.step();
+    assert!(setup.is_tainted("n-i-1"), "a pod that is refused every node switches off the end of none");
+}
+
+#[test]
+fn an_empty_node_stays_for_a_pod_that_has_just_come_and_that_kube_scheduler_has_not_refused() {
+    let tainted = |waits: Pod| {
+        let mut setup = empty_beside(waits);
+        setup.now += 3_600;
+        setup.step();
+        setup.is_tainted("n-i-1")
+    };
+    let came = NOW + 3_600 - 359;
+    assert!(!tainted(waits_since(came)));
+    assert!(tainted(waits_since(came - 1)), "it has been tried since");
+    let refused = Some((Arc::from("Unschedulable"), Arc::from("0/1 nodes are available")));
+    assert!(tainted(Pod { unscheduled: refused, ..waits_since(came) }), "the node was empty when it was refused");
+}
+
+#[test]
+fn an_empty_node_does_not_stay_for_a_pod_whose_volume_claim_is_not_there() {
+    let claims = Claims { awaits: Some(Arc::from("claim data does not exist")), ..Claims::default() };
+    let mut setup = empty_beside(Pod { claims: Arc::new(claims), ..waits_since(NOW) });
+    setup.now += 30;
     setup.step();
     assert!(setup.is_tainted("n-i-1"));
 }
