@@ -185,8 +185,12 @@ fn serve(case: &Case<'_>) -> Step<Turn> {
     if !emptied.gone.is_empty() {
         turn = turn.event("NodesEmpty", format!("{} empty: terminated", names(&emptied.gone)), false);
     }
-    let gone: BTreeSet<InstanceId> =
-        joined.failed.keys().cloned().chain(lost).chain(emptied.gone.iter().cloned()).collect();
+    if !emptied.dead.is_empty() {
+        let message = format!("{} not Ready, and all pods there have been deleted: terminated", names(&emptied.dead));
+        turn = turn.event("NodesLost", message, true);
+    }
+    let emptied = emptied.gone.into_iter().chain(emptied.dead);
+    let gone: BTreeSet<InstanceId> = joined.failed.keys().cloned().chain(lost).chain(emptied).collect();
     let shrunk = !gone.is_empty();
     if shrunk {
         shrink(&mut status, &gone, &joined.failed, now);
@@ -366,34 +370,45 @@ fn has_taint(node: &Node, key: &str) -> bool {
     node.taints.iter().any(|taint| *taint.key == *key)
 }
 
+/// So long a node that is not Ready keeps pods that are being deleted: as long as Kubernetes leaves pods there by default. No kubelet
+/// ends them, but it may come back.
+const KUBELET_RETURNS: SignedDuration = SignedDuration::from_mins(5);
+
 /// What emptiness came to.
 struct Emptied {
     edits: Vec<Converge>,
+    /// Nodes that nobody stands on.
     gone: BTreeSet<InstanceId>,
+    /// Nodes without a kubelet, which can never end the pods that were deleted there.
+    dead: BTreeSet<InstanceId>,
     until: Timestamp,
 }
 
 /// Nodes that nothing but DaemonSets, mirrors and finished pods stand on go after `consolidateAfter`: tainted, looked at once
-/// more without the cache, terminated. A pod that comes meanwhile keeps its node.
+/// more without the cache, terminated. A pod that comes meanwhile keeps its node. Where the kubelet is gone pods that are being deleted
+/// keep a node for five minutes.
 fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
     let now = case.now();
     let disrupted = case.world.settings.keys.disrupted;
-    let mut emptied = Emptied { edits: Vec::new(), gone: BTreeSet::new(), until: later(now, 30) };
+    let mut emptied =
+        Emptied { edits: Vec::new(), gone: BTreeSet::new(), dead: BTreeSet::new(), until: later(now, 30) };
     let pool = status.node_pool.clone();
     let quiet = if case.batch.deleting {
         Some(SignedDuration::ZERO)
     } else {
         case.world.supply.consolidate_after(pool.as_deref())
     };
-    let busy = occupied(case, status);
+    let Occupied { busy, stuck } = occupied(case, status);
     let mut last_look = Vec::new();
     let mut waiting: Option<BTreeMap<&Shape, bool>> = None;
     let kept = |id: &InstanceId| is_kept(case, &case.memory.witnessed, id);
     for instance in status.instances.iter_mut().filter(|one| one.state == MemberState::Ready && !one.is_lost(now)) {
         let Some(node) = case.node_of(instance) else { continue };
         // As long as it is kept for the pods that it was launched for it is not empty: what is not there yet comes, or is seen not to.
+        // One that this process never saw Ready has no end of that, and takes nobody.
         let awaits = case.world.snapshot.awaiting.get(&node.name).is_some_and(|one| {
-            one.holds(case.world.now_real) && one.could_come_to(&node.allocatable) && !case.batch.deleting
+            let ends = node.ready || one.until.is_some();
+            ends && one.holds(case.world.now_real) && one.could_come_to(&node.allocatable) && !case.batch.deleting
         });
         let pause = quiet.filter(|_| !busy.contains(node.name.as_str()) && !kept(&instance.id) && !awaits);
         let Some(pause) = pause else {
@@ -404,6 +419,8 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
             instance.empty_since = None;
             continue;
         };
+        let is_stuck = stuck.contains(node.name.as_str());
+        let pause = if is_stuck { pause.max(KUBELET_RETURNS) } else { pause };
         let since = *instance.empty_since.get_or_insert(now);
         let due = since.saturating_add(pause).unwrap_or(Timestamp::MAX);
         if due > now {
@@ -425,6 +442,9 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
             let settled = later(at, SETTLE_SECONDS);
             if settled > now {
                 emptied.until = emptied.until.min(settled);
+            } else if is_stuck {
+                // What the API server has there is known to be deleted.
+                emptied.dead.insert(instance.id.clone());
             } else {
                 last_look.push((instance.id.clone(), node.name.to_string()));
             }
@@ -449,17 +469,28 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
     Ok(emptied)
 }
 
-/// Nodes of the batch that hold a pod, or are planned to.
-fn occupied(case: &Case<'_>, status: &BatchStatus) -> BTreeSet<String> {
+/// What nodes of a batch hold.
+struct Occupied {
+    /// Those that hold a pod, or are planned to.
+    busy: BTreeSet<String>,
+    /// Those that are not Ready and hold pods that are being deleted.
+    stuck: BTreeSet<String>,
+}
+
+fn occupied(case: &Case<'_>, status: &BatchStatus) -> Occupied {
     let snapshot = case.world.snapshot;
     let there = teardown::pods_on(snapshot, status);
-    let bound = there.iter().filter_map(|pod| pod.node.as_ref().map(ToString::to_string));
+    let is_stuck = |pod: &&Pod| pod.deleting && pod.node.as_ref().is_some_and(|node| !case.is_ready(node));
+    let (stuck, bound): (Vec<&Pod>, Vec<&Pod>) = there.into_iter().partition(is_stuck);
+    let on = |pods: Vec<&Pod>| pods.iter().filter_map(|pod| pod.node.as_ref().map(ToString::to_string)).collect();
+    let (stuck, bound): (BTreeSet<String>, BTreeSet<String>) = (on(stuck), on(bound));
     let nominated = snapshot.pods.values().filter(|pod| pod.is_live() && pod.node.is_none());
     let nominated = nominated.filter_map(|pod| pod.nominated.as_ref().map(ToString::to_string));
     let assigned = status
         .node_names()
         .filter(|name| snapshot.assignments.get(&NodeName::from(*name)).is_some_and(|all| !all.is_empty()));
-    bound.chain(nominated).chain(assigned.map(str::to_owned)).collect()
+    let busy = bound.into_iter().chain(nominated).chain(assigned.map(str::to_owned)).collect();
+    Occupied { busy, stuck }
 }
 
 /// What pods of no gang ask for that wait for a node, each with whether kube-scheduler may not have tried one of them yet: it has

@@ -25,6 +25,8 @@ use crate::world::{self, at};
 
 const NAME: &str = "pods-1";
 const NOW: i64 = 1000;
+/// Nobody knows until when a node is kept that this process never saw Ready.
+const NEVER_READY: i64 = i64::MAX;
 
 /// What a decision asked for and reported.
 struct Did {
@@ -40,7 +42,7 @@ struct Setup {
     pods: Vec<Pod>,
     /// What a list did not have any more.
     vanished: Vanished,
-    /// Until when each node is kept for a pod that has not come.
+    /// Until when each node is kept for a pod that has not come, or [`NEVER_READY`].
     awaits: Option<i64>,
     /// What that pod asks for.
     asks: Option<Resources>,
@@ -127,7 +129,8 @@ impl Setup {
         let mut snapshot = world::snapshot(&self.nodes, &self.pods, &[], &[]);
         if let Some(until) = self.awaits {
             let places = [(Arc::from("3-web"), Places { left: 1, requests: self.asks.clone() })].into();
-            let awaiting = Arc::new(Awaiting { places, until: Some(at(until)) });
+            let until = (until != NEVER_READY).then(|| at(until));
+            let awaiting = Arc::new(Awaiting { places, until });
             snapshot.awaiting = self.nodes.iter().map(|node| (node.name.clone(), Arc::clone(&awaiting))).collect();
         }
         let view =
@@ -451,6 +454,49 @@ fn an_empty_node_does_not_stay_for_a_pod_whose_volume_claim_is_not_there() {
     setup.now += 30;
     setup.step();
     assert!(setup.is_tainted("n-i-1"));
+}
+
+#[test]
+fn a_node_whose_kubelet_is_gone_goes_although_its_deleted_pods_cannot_end() {
+    let mut setup = Setup::serving(&["i-1"]);
+    setup.pods[0].deleting = true;
+    setup.step();
+    assert_eq!(setup.status.instances[0].empty_since, None, "its kubelet is about to end it");
+    setup.nodes[0].ready = false;
+    let mut running = Setup { pods: vec![on("i-1")], ..setup.again() };
+    running.step();
+    assert_eq!(running.status.instances[0].empty_since, None, "Kubernetes has not given it up yet");
+    setup.step();
+    setup.now += 299;
+    setup.step();
+    assert!(!setup.is_tainted("n-i-1"), "its kubelet may come back, and end them in their time");
+    setup.now += 1;
+    setup.step();
+    assert!(setup.is_tainted("n-i-1"));
+    let mut back = setup.again();
+    back.nodes[0].ready = true;
+    back.step();
+    assert_eq!((back.is_tainted("n-i-1"), back.status.instances[0].empty_since), (false, None), "it came back");
+    setup.step();
+    setup.now += 10;
+    assert!(setup.step().looks.is_empty(), "what the API server has there is known to be deleted");
+    assert_eq!((ids(&setup.status), setup.status.replaced.len()), (vec![], 1));
+}
+
+#[test]
+fn an_empty_node_that_this_process_never_saw_ready_is_not_kept_for_the_pods_it_was_launched_for() {
+    let mut setup = Setup { awaits: Some(NEVER_READY), ..Setup::serving(&["i-1"]) };
+    setup.pods.clear();
+    setup.nodes[0].ready = false;
+    setup.step();
+    setup.now += 30;
+    setup.step();
+    assert!(setup.is_tainted("n-i-1"));
+    let mut kept = Setup { awaits: Some(NOW + 60), ..Setup::serving(&["i-1"]) };
+    kept.pods.clear();
+    kept.nodes[0].ready = false;
+    kept.step();
+    assert_eq!(kept.status.instances[0].empty_since, None, "it was Ready a moment ago, and the minute has an end");
 }
 
 #[test]
