@@ -352,7 +352,7 @@ impl Pods {
     }
 }
 
-/// As much of a launch as the limits and ceilings leave; what is behind them is refused.
+/// As much of a launch as the limits, ceilings and subnets leave; what is behind them is refused.
 fn within(
     context: &Context,
     state: &State,
@@ -360,24 +360,26 @@ fn within(
     mut launch: Launch,
     refused: &mut Vec<Refusal>,
 ) -> Option<Launch> {
-    let each = ledger::per_node(context, state, &launch.pool, &launch.instance_type)?.amounts.resources;
+    let each = ledger::per_node(context, state, &launch.pool, &launch.instance_type)?;
+    let most = offers::most_addressed(context, state, left, &launch, each.addresses);
     if launch.capacity_type == CapacityType::Reserved {
         // It was planned as paid for; against ceilings it counts as its batch does.
         let price = context.catalogue.load().prices.price(&launch.instance_type, &launch.zone, CapacityType::Reserved);
         launch.price = price.unwrap_or(0).saturating_mul(u64::from(launch.count));
     }
-    if let Some(within) = launch.within(left, &each) {
+    if let Some(within) = launch.within(left, &each.amounts.resources, most) {
         if within.count < launch.count {
             let (batch, planned, fits) = (&launch.name, launch.count, within.count);
-            debug!(batch, planned, fits, "limits and ceilings leave less than was planned");
+            debug!(batch, planned, fits, "limits, ceilings and subnets leave less than was planned");
         }
         return Some(within);
     }
     let why: Arc<str> = format!(
-        "NodePool {}: {} {} for {}/h would pass a limit or maxUsdPerHour",
+        "NodePool {}: {} {} in {} for {}/h would pass a limit or maxUsdPerHour, or no subnet has an address",
         launch.pool,
         launch.count,
         launch.instance_type,
+        launch.zone,
         usd(launch.price)
     )
     .into();

@@ -104,9 +104,12 @@ fn pending(case: &Case<'_>) -> Step<Turn> {
     let reason = ranking.excluded.first().map(|left| &left.reason);
     let why = reason.map_or_else(|| "nothing is offered".to_owned(), ToString::to_string);
     let turn = end(status, &format!("{why}: its pods are planned again"));
-    // What a limit leaves is known to the next round; of everything else it would ask again in vain.
-    let of_limits = matches!(reason, Some(Exclusion::Limit { .. } | Exclusion::CostCeiling { .. }));
-    let pools = if of_limits { Vec::new() } else { asked(case.batch) };
+    // What limits and subnets leave is known to the next round; of everything else it would ask again in vain.
+    let is_known = matches!(
+        reason,
+        Some(Exclusion::Limit { .. } | Exclusion::CostCeiling { .. } | Exclusion::TooFewAddresses { .. })
+    );
+    let pools = if is_known { Vec::new() } else { asked(case.batch) };
     Ok(if pools.is_empty() { turn } else { turn.note(Note::NoCapacity { pools, count: 1 }) })
 }
 

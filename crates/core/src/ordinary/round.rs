@@ -89,13 +89,13 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// As many of its nodes as the limits and ceilings leave, which are taken; `each` is what one of them takes. `None`: nothing is
-    /// left for one.
+    /// As many of its nodes as the limits and ceilings leave, which are taken, and `most` at most, for which there are addresses; `each`
+    /// is what one of them takes. `None`: nothing is left for one.
     #[must_use]
-    pub fn within(&self, left: &mut Ledger, each: &Resources) -> Option<Self> {
+    pub fn within(&self, left: &mut Ledger, each: &Resources, most: u32) -> Option<Self> {
         let price = self.price / u64::from(self.count.max(1));
         let of = |count: u32| Amounts::of_nodes(each, price, count);
-        let fits = (1..=self.count).rev().find(|count| left.fits(&self.pool, &of(*count)))?;
+        let fits = (1..=self.count.min(most)).rev().find(|count| left.fits(&self.pool, &of(*count)))?;
         left.take(&self.pool, &of(fits));
         let mut within = Self { count: fits, price: price.saturating_mul(u64::from(fits)), ..self.clone() };
         let mut nodes = fits;
