@@ -19,7 +19,9 @@ use super::{devices, launch, repair, rollback, teardown};
 use crate::ec2::error::{Next, classify};
 use crate::ec2::seen::{Instance, InstanceState};
 use crate::fit;
-use crate::model::batch::{AttemptOutcome, Batch, BatchMember, BatchPhase, BatchStatus, Loss, LossCause, MemberState};
+use crate::model::batch::{
+    AttemptOutcome, Batch, BatchMember, BatchOffer, BatchPhase, BatchStatus, Loss, LossCause, MemberState,
+};
 use crate::model::event::GangEvent;
 use crate::model::gang::{Membership, Pod};
 use crate::model::launch::{CapacityType, Pool as Offering};
@@ -28,7 +30,7 @@ use crate::model::node::Node;
 use crate::model::pauses::SCHEDULER_RETRIES;
 use crate::model::pod::Shape;
 use crate::offering::exclusion::Exclusion;
-use crate::offering::rank::Candidate;
+use crate::offering::rank::{Candidate, Excluded};
 
 /// What follows for such a batch.
 pub(super) fn advance(case: &Case<'_>) -> Step<Turn> {
@@ -101,7 +103,7 @@ fn pending(case: &Case<'_>) -> Step<Turn> {
     if let Some(code) = status.last().and_then(|attempt| attempt.code.clone()) {
         return Ok(end(status, &format!("{code}: its pods are planned again")));
     }
-    let reason = ranking.excluded.first().map(|left| &left.reason);
+    let reason = of_own_type(case.batch, &ranking.excluded).map(|left| &left.reason);
     let why = reason.map_or_else(|| "nothing is offered".to_owned(), ToString::to_string);
     let turn = end(status, &format!("{why}: its pods are planned again"));
     // What limits and subnets leave is known to the next round; of everything else it would ask again in vain.
@@ -111,6 +113,17 @@ fn pending(case: &Case<'_>) -> Step<Turn> {
     );
     let pools = if is_known { Vec::new() } else { asked(case.batch) };
     Ok(if pools.is_empty() { turn } else { turn.note(Note::NoCapacity { pools, count: 1 }) })
+}
+
+/// Why what the batch was made for is not offered: its pool has other types too, and what holds of them says nothing of it.
+fn of_own_type<'a>(batch: &Batch, excluded: &'a [Excluded]) -> Option<&'a Excluded> {
+    let of = |offer: &BatchOffer| {
+        excluded.iter().find(|one| {
+            let all = one.instance_type.as_ref();
+            one.pool == offer.node_pool && all.is_none_or(|name| *name == offer.instance_type)
+        })
+    };
+    batch.spec.offers.iter().find_map(of).or_else(|| excluded.first())
 }
 
 /// Most calls for one batch: three types on spot and on demand.
