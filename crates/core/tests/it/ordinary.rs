@@ -25,6 +25,7 @@ use super::world::{GPU, at, node, pod, snapshot};
 mod disputes;
 mod fallback;
 mod foreign;
+mod fruitless;
 mod refused;
 mod topology;
 

@@ -203,7 +203,8 @@ impl Setup {
     }
 }
 
-fn won(count: u32) -> Attempt {
+/// An attempt that EC2 launched so many nodes for.
+pub(crate) fn won(count: u32) -> Attempt {
     Attempt {
         number: 1,
         node_pool: "p0".to_owned(),
