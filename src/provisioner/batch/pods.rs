@@ -19,10 +19,9 @@ use muster_core::gang::GangEvent;
 use muster_core::model::gang::Foreign;
 use muster_core::model::money::usd;
 use muster_core::model::names::PodUid;
-use muster_core::model::node::TaintEffect;
 use muster_core::offering::Ledger;
 use muster_core::ordinary::{
-    self, Announced, Cause, Disputes, Fruitless, InVain, Launch, Outcome, Placed, Purchases, Refusal, Round,
+    self, Announced, Cause, Disputes, Fruitless, InVain, Launch, Offered, Outcome, Placed, Purchases, Refusal, Round,
     SchedulerRefusals, Seen, Unseen, Waiting, Window,
 };
 use serde_json::json;
@@ -127,7 +126,7 @@ impl Pods {
             let (context, state, disputes) = (Arc::clone(context), Arc::clone(state), self.disputes.clone());
             // A plan for thousands of pods takes its time; nobody else of this runtime waits for it.
             let round = move || {
-                let ladders = ladders(&state, waiting);
+                let ladders = ladders(&state, waiting, &offers);
                 let mut outcome = Outcome { refused: ladders.refused, ..Outcome::default() };
                 let planned = ordinary::plan(&Round {
                     waiting: ladders.waiting.clone(),
@@ -480,9 +479,8 @@ struct Ladders {
 }
 
 /// Pods as the planner sees them; what carries a constraint that nobody models is refused by its name.
-fn ladders(state: &State, waiting: Vec<PodUid>) -> Ladders {
-    let nodes = state.snapshot.nodes.values().flat_map(|entry| &entry.node.taints);
-    let preferred = nodes.into_iter().any(|taint| taint.effect == TaintEffect::PreferNoSchedule);
+fn ladders(state: &State, waiting: Vec<PodUid>, offers: &[Offered]) -> Ladders {
+    let preferred = ordinary::any_rather_keeps_off(&state.snapshot, offers);
     let namespaces: Namespaces = state
         .snapshot
         .pods

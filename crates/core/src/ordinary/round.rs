@@ -18,6 +18,7 @@ use crate::model::digest::Fields;
 use crate::model::gang::{Membership, Pod};
 use crate::model::launch::CapacityType;
 use crate::model::names::PodUid;
+use crate::model::node::{Node, TaintEffect};
 use crate::model::resources::{Resources, at_least};
 use crate::model::snapshot::Snapshot;
 use crate::offering::{Amounts, Ledger};
@@ -171,6 +172,14 @@ pub fn is_waiting(pod: &Pod) -> bool {
         && pod.foreign_gate.is_none()
         && !pod.daemon
         && pod.claims.awaits.is_none()
+}
+
+/// Whether a taint keeps pods off a node only where they can be elsewhere, on a node that stands or on one that a pool would launch:
+/// then it is among the preferences of each pod.
+#[must_use]
+pub fn any_rather_keeps_off(snapshot: &Snapshot, offers: &[Offered]) -> bool {
+    let soft = |node: &Node| node.taints.iter().any(|taint| taint.effect == TaintEffect::PreferNoSchedule);
+    snapshot.nodes.values().any(|entry| soft(&entry.node)) || offers.iter().any(|one| soft(&one.offer.node))
 }
 
 /// Plans all of it.

@@ -10,13 +10,14 @@ use muster_core::model::batch::{
 };
 use muster_core::model::gang::{Foreign, Membership, Pod};
 use muster_core::model::names::{InstanceId, NodeName, ResourceName};
-use muster_core::model::node::{Node, Usage};
+use muster_core::model::node::{Node, Taint, TaintEffect, Usage};
 use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Shape};
 use muster_core::model::resources::Resources;
 use muster_core::model::snapshot::Snapshot;
 use muster_core::ordinary::awaiting::{self, Classes, awaiting};
 use muster_core::ordinary::{
-    Disputes, Fruitless, Launch, Offered, Outcome, Round, SchedulerRefusals, Unseen, Waiting, is_waiting, plan,
+    Disputes, Fruitless, Launch, Offered, Outcome, Round, SchedulerRefusals, Unseen, Waiting, any_rather_keeps_off,
+    is_waiting, plan,
 };
 use muster_core::packing::{Class, Offer, Pool, Rule};
 
