@@ -19,10 +19,9 @@ use muster_core::gang::GangEvent;
 use muster_core::model::gang::Foreign;
 use muster_core::model::money::usd;
 use muster_core::model::names::PodUid;
-use muster_core::model::node::TaintEffect;
 use muster_core::offering::Ledger;
 use muster_core::ordinary::{
-    self, Announced, Cause, Disputes, Fruitless, InVain, Launch, Outcome, Placed, Purchases, Refusal, Round,
+    self, Announced, Cause, Disputes, Fruitless, InVain, Launch, Offered, Outcome, Placed, Purchases, Refusal, Round,
     SchedulerRefusals, Seen, Unseen, Waiting, Window,
 };
 use serde_json::json;
@@ -127,7 +126,7 @@ impl Pods {
             let (context, state, disputes) = (Arc::clone(context), Arc::clone(state), self.disputes.clone());
             // A plan for thousands of pods takes its time; nobody else of this runtime waits for it.
             let round = move || {
-                let ladders = ladders(&state, waiting);
+                let ladders = ladders(&state, waiting, &offers);
                 let mut outcome = Outcome { refused: ladders.refused, ..Outcome::default() };
                 let planned = ordinary::plan(&Round {
                     waiting: ladders.waiting.clone(),
@@ -352,7 +351,7 @@ impl Pods {
     }
 }
 
-/// As much of a launch as the limits and ceilings leave; what is behind them is refused.
+/// As much of a launch as the limits, ceilings and subnets leave; what is behind them is refused.
 fn within(
     context: &Context,
     state: &State,
@@ -360,24 +359,26 @@ fn within(
     mut launch: Launch,
     refused: &mut Vec<Refusal>,
 ) -> Option<Launch> {
-    let each = ledger::per_node(context, state, &launch.pool, &launch.instance_type)?.amounts.resources;
+    let each = ledger::per_node(context, state, &launch.pool, &launch.instance_type)?;
+    let most = offers::most_addressed(context, state, left, &launch, each.addresses);
     if launch.capacity_type == CapacityType::Reserved {
         // It was planned as paid for; against ceilings it counts as its batch does.
         let price = context.catalogue.load().prices.price(&launch.instance_type, &launch.zone, CapacityType::Reserved);
         launch.price = price.unwrap_or(0).saturating_mul(u64::from(launch.count));
     }
-    if let Some(within) = launch.within(left, &each) {
+    if let Some(within) = launch.within(left, &each.amounts.resources, most) {
         if within.count < launch.count {
             let (batch, planned, fits) = (&launch.name, launch.count, within.count);
-            debug!(batch, planned, fits, "limits and ceilings leave less than was planned");
+            debug!(batch, planned, fits, "limits, ceilings and subnets leave less than was planned");
         }
         return Some(within);
     }
     let why: Arc<str> = format!(
-        "NodePool {}: {} {} for {}/h would pass a limit or maxUsdPerHour",
+        "NodePool {}: {} {} in {} for {}/h would pass a limit or maxUsdPerHour, or no subnet has an address",
         launch.pool,
         launch.count,
         launch.instance_type,
+        launch.zone,
         usd(launch.price)
     )
     .into();
@@ -478,9 +479,8 @@ struct Ladders {
 }
 
 /// Pods as the planner sees them; what carries a constraint that nobody models is refused by its name.
-fn ladders(state: &State, waiting: Vec<PodUid>) -> Ladders {
-    let nodes = state.snapshot.nodes.values().flat_map(|entry| &entry.node.taints);
-    let preferred = nodes.into_iter().any(|taint| taint.effect == TaintEffect::PreferNoSchedule);
+fn ladders(state: &State, waiting: Vec<PodUid>, offers: &[Offered]) -> Ladders {
+    let preferred = ordinary::any_rather_keeps_off(&state.snapshot, offers);
     let namespaces: Namespaces = state
         .snapshot
         .pods

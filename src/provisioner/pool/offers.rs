@@ -7,9 +7,9 @@ use std::sync::{Arc, PoisonError};
 use kube::ResourceExt;
 use muster_api::crd::NodePool;
 use muster_api::{new_node, pool as rules, supply};
-use muster_core::ec2::{CapacityType, Offering, Reservation, addresses_per_node};
+use muster_core::ec2::{CapacityType, Offering, Reservation};
 use muster_core::offering::{InstanceTypeInfo, Ledger, Pool as Unavailable, UsageClass, not_open};
-use muster_core::ordinary::Offered;
+use muster_core::ordinary::{Launch, Offered};
 use muster_core::packing;
 
 use crate::cluster::State;
@@ -63,9 +63,10 @@ fn of_pool(context: &Context, state: &State, pool: &NodePool, left: &Ledger, all
         let Ok(new) = new_node::of_pool(pool, Some(class), info, place, &state.daemons) else { return };
         let asked =
             Unavailable { instance_type: info.name.clone(), zone: zone.to_owned(), capacity_type, group: false };
-        let needed = addresses_per_node(&new.interfaces);
+        let here = subnets.iter().filter(|subnet| subnet.zone == zone);
+        let is_full = |subnet: &str, count| refusals.subnet_full(subnet, count, now);
         let available = sold.open
-            && subnets.iter().any(|subnet| subnet.zone == zone && left.addresses(subnet, read) >= needed)
+            && left.most_addressed(here, read, new.addresses(), 1, is_full) > 0
             && unavailable.blocks(&asked, 1, now).is_none()
             && refusals.against(&info.name, zone, capacity_type, false, now).is_none();
         let offer = packing::Offer {
@@ -117,6 +118,22 @@ fn of_pool(context: &Context, state: &State, pool: &NodePool, left: &Ledger, all
         min_values: Vec::new(),
         name,
     });
+}
+
+/// Most nodes of a launch for which one of the subnets of its zone has the addresses; each takes so many of them.
+pub(in crate::provisioner) fn most_addressed(
+    context: &Context,
+    state: &State,
+    left: &Ledger,
+    launch: &Launch,
+    each: u32,
+) -> u32 {
+    let class = state.pools.get(&*launch.pool).and_then(|pool| pool::class_of(state, pool));
+    let Some(class) = class else { return 0 };
+    let (subnets, read, now) = (supply::subnets(class), class::subnets_read(context, class), context.clock.now());
+    let refusals = context.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+    let here = subnets.iter().filter(|subnet| *subnet.zone == *launch.zone);
+    left.most_addressed(here, read, each, launch.count, |subnet, count| refusals.subnet_full(subnet, count, now))
 }
 
 /// How an offer is sold.

@@ -275,6 +275,11 @@ impl<'a> Case<'a> {
         self.world.snapshot.nodes.get(&NodeName::from(name)).map(|entry| &entry.node)
     }
 
+    /// Whether the Node of this name is there and Ready: its kubelet ends the pods that are deleted there.
+    pub(super) fn is_ready(&self, name: &NodeName) -> bool {
+        self.world.snapshot.nodes.get(name).is_some_and(|entry| entry.node.ready)
+    }
+
     /// The Node of an instance. One of its name that is another instance's is not: names made of addresses come back.
     pub(super) fn node_of(&self, instance: &BatchMember) -> Option<&'a Arc<Node>> {
         self.node(instance.node.as_deref()?).filter(|node| node.is_of(&instance.id))

@@ -19,15 +19,18 @@ use super::{devices, launch, repair, rollback, teardown};
 use crate::ec2::error::{Next, classify};
 use crate::ec2::seen::{Instance, InstanceState};
 use crate::fit;
-use crate::model::batch::{AttemptOutcome, Batch, BatchMember, BatchPhase, BatchStatus, Loss, LossCause, MemberState};
+use crate::model::batch::{
+    AttemptOutcome, Batch, BatchMember, BatchOffer, BatchPhase, BatchStatus, Loss, LossCause, MemberState,
+};
 use crate::model::event::GangEvent;
 use crate::model::gang::{Membership, Pod};
 use crate::model::launch::{CapacityType, Pool as Offering};
 use crate::model::names::{InstanceId, NodeName};
 use crate::model::node::Node;
+use crate::model::pauses::SCHEDULER_RETRIES;
 use crate::model::pod::Shape;
 use crate::offering::exclusion::Exclusion;
-use crate::offering::rank::Candidate;
+use crate::offering::rank::{Candidate, Excluded};
 
 /// What follows for such a batch.
 pub(super) fn advance(case: &Case<'_>) -> Step<Turn> {
@@ -100,13 +103,27 @@ fn pending(case: &Case<'_>) -> Step<Turn> {
     if let Some(code) = status.last().and_then(|attempt| attempt.code.clone()) {
         return Ok(end(status, &format!("{code}: its pods are planned again")));
     }
-    let reason = ranking.excluded.first().map(|left| &left.reason);
+    let reason = of_own_type(case.batch, &ranking.excluded).map(|left| &left.reason);
     let why = reason.map_or_else(|| "nothing is offered".to_owned(), ToString::to_string);
     let turn = end(status, &format!("{why}: its pods are planned again"));
-    // What a limit leaves is known to the next round; of everything else it would ask again in vain.
-    let of_limits = matches!(reason, Some(Exclusion::Limit { .. } | Exclusion::CostCeiling { .. }));
-    let pools = if of_limits { Vec::new() } else { asked(case.batch) };
+    // What limits and subnets leave is known to the next round; of everything else it would ask again in vain.
+    let is_known = matches!(
+        reason,
+        Some(Exclusion::Limit { .. } | Exclusion::CostCeiling { .. } | Exclusion::TooFewAddresses { .. })
+    );
+    let pools = if is_known { Vec::new() } else { asked(case.batch) };
     Ok(if pools.is_empty() { turn } else { turn.note(Note::NoCapacity { pools, count: 1 }) })
+}
+
+/// Why what the batch was made for is not offered: its pool has other types too, and what holds of them says nothing of it.
+fn of_own_type<'a>(batch: &Batch, excluded: &'a [Excluded]) -> Option<&'a Excluded> {
+    let of = |offer: &BatchOffer| {
+        excluded.iter().find(|one| {
+            let all = one.instance_type.as_ref();
+            one.pool == offer.node_pool && all.is_none_or(|name| *name == offer.instance_type)
+        })
+    };
+    batch.spec.offers.iter().find_map(of).or_else(|| excluded.first())
 }
 
 /// Most calls for one batch: three types on spot and on demand.
@@ -184,8 +201,12 @@ fn serve(case: &Case<'_>) -> Step<Turn> {
     if !emptied.gone.is_empty() {
         turn = turn.event("NodesEmpty", format!("{} empty: terminated", names(&emptied.gone)), false);
     }
-    let gone: BTreeSet<InstanceId> =
-        joined.failed.keys().cloned().chain(lost).chain(emptied.gone.iter().cloned()).collect();
+    if !emptied.dead.is_empty() {
+        let message = format!("{} not Ready, and all pods there have been deleted: terminated", names(&emptied.dead));
+        turn = turn.event("NodesLost", message, true);
+    }
+    let emptied = emptied.gone.into_iter().chain(emptied.dead);
+    let gone: BTreeSet<InstanceId> = joined.failed.keys().cloned().chain(lost).chain(emptied).collect();
     let shrunk = !gone.is_empty();
     if shrunk {
         shrink(&mut status, &gone, &joined.failed, now);
@@ -365,34 +386,45 @@ fn has_taint(node: &Node, key: &str) -> bool {
     node.taints.iter().any(|taint| *taint.key == *key)
 }
 
+/// So long a node that is not Ready keeps pods that are being deleted: as long as Kubernetes leaves pods there by default. No kubelet
+/// ends them, but it may come back.
+const KUBELET_RETURNS: SignedDuration = SignedDuration::from_mins(5);
+
 /// What emptiness came to.
 struct Emptied {
     edits: Vec<Converge>,
+    /// Nodes that nobody stands on.
     gone: BTreeSet<InstanceId>,
+    /// Nodes without a kubelet, which can never end the pods that were deleted there.
+    dead: BTreeSet<InstanceId>,
     until: Timestamp,
 }
 
 /// Nodes that nothing but DaemonSets, mirrors and finished pods stand on go after `consolidateAfter`: tainted, looked at once
-/// more without the cache, terminated. A pod that comes meanwhile keeps its node.
+/// more without the cache, terminated. A pod that comes meanwhile keeps its node. Where the kubelet is gone pods that are being deleted
+/// keep a node for five minutes.
 fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
     let now = case.now();
     let disrupted = case.world.settings.keys.disrupted;
-    let mut emptied = Emptied { edits: Vec::new(), gone: BTreeSet::new(), until: later(now, 30) };
+    let mut emptied =
+        Emptied { edits: Vec::new(), gone: BTreeSet::new(), dead: BTreeSet::new(), until: later(now, 30) };
     let pool = status.node_pool.clone();
     let quiet = if case.batch.deleting {
         Some(SignedDuration::ZERO)
     } else {
         case.world.supply.consolidate_after(pool.as_deref())
     };
-    let busy = occupied(case, status);
+    let Occupied { busy, stuck } = occupied(case, status);
     let mut last_look = Vec::new();
-    let mut waiting: Option<BTreeSet<&Shape>> = None;
+    let mut waiting: Option<BTreeMap<&Shape, bool>> = None;
     let kept = |id: &InstanceId| is_kept(case, &case.memory.witnessed, id);
     for instance in status.instances.iter_mut().filter(|one| one.state == MemberState::Ready && !one.is_lost(now)) {
         let Some(node) = case.node_of(instance) else { continue };
         // As long as it is kept for the pods that it was launched for it is not empty: what is not there yet comes, or is seen not to.
+        // One that this process never saw Ready has no end of that, and takes nobody.
         let awaits = case.world.snapshot.awaiting.get(&node.name).is_some_and(|one| {
-            one.holds(case.world.now_real) && one.could_come_to(&node.allocatable) && !case.batch.deleting
+            let ends = node.ready || one.until.is_some();
+            ends && one.holds(case.world.now_real) && one.could_come_to(&node.allocatable) && !case.batch.deleting
         });
         let pause = quiet.filter(|_| !busy.contains(node.name.as_str()) && !kept(&instance.id) && !awaits);
         let Some(pause) = pause else {
@@ -403,6 +435,8 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
             instance.empty_since = None;
             continue;
         };
+        let is_stuck = stuck.contains(node.name.as_str());
+        let pause = if is_stuck { pause.max(KUBELET_RETURNS) } else { pause };
         let since = *instance.empty_since.get_or_insert(now);
         let due = since.saturating_add(pause).unwrap_or(Timestamp::MAX);
         if due > now {
@@ -411,7 +445,8 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
             // Perhaps somebody took it off, and pods may have come since.
             instance.leaving_since = None;
             let waiting = waiting.get_or_insert_with(|| waiting_shapes(case));
-            if is_awaited(case, node, waiting) {
+            let was_tried = now.duration_since(since) >= SCHEDULER_RETRIES;
+            if is_awaited(case, node, waiting, was_tried) {
                 emptied.until = emptied.until.min(later(now, 10));
             } else {
                 let (node, instance) = (node.name.to_string(), instance.id.clone());
@@ -423,6 +458,9 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
             let settled = later(at, SETTLE_SECONDS);
             if settled > now {
                 emptied.until = emptied.until.min(settled);
+            } else if is_stuck {
+                // What the API server has there is known to be deleted.
+                emptied.dead.insert(instance.id.clone());
             } else {
                 last_look.push((instance.id.clone(), node.name.to_string()));
             }
@@ -447,32 +485,54 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
     Ok(emptied)
 }
 
-/// Nodes of the batch that hold a pod, or are planned to.
-fn occupied(case: &Case<'_>, status: &BatchStatus) -> BTreeSet<String> {
+/// What nodes of a batch hold.
+struct Occupied {
+    /// Those that hold a pod, or are planned to.
+    busy: BTreeSet<String>,
+    /// Those that are not Ready and hold pods that are being deleted.
+    stuck: BTreeSet<String>,
+}
+
+fn occupied(case: &Case<'_>, status: &BatchStatus) -> Occupied {
     let snapshot = case.world.snapshot;
     let there = teardown::pods_on(snapshot, status);
-    let bound = there.iter().filter_map(|pod| pod.node.as_ref().map(ToString::to_string));
+    let is_stuck = |pod: &&Pod| pod.deleting && pod.node.as_ref().is_some_and(|node| !case.is_ready(node));
+    let (stuck, bound): (Vec<&Pod>, Vec<&Pod>) = there.into_iter().partition(is_stuck);
+    let on = |pods: Vec<&Pod>| pods.iter().filter_map(|pod| pod.node.as_ref().map(ToString::to_string)).collect();
+    let (stuck, bound): (BTreeSet<String>, BTreeSet<String>) = (on(stuck), on(bound));
     let nominated = snapshot.pods.values().filter(|pod| pod.is_live() && pod.node.is_none());
     let nominated = nominated.filter_map(|pod| pod.nominated.as_ref().map(ToString::to_string));
     let assigned = status
         .node_names()
         .filter(|name| snapshot.assignments.get(&NodeName::from(*name)).is_some_and(|all| !all.is_empty()));
-    bound.chain(nominated).chain(assigned.map(str::to_owned)).collect()
+    let busy = bound.into_iter().chain(nominated).chain(assigned.map(str::to_owned)).collect();
+    Occupied { busy, stuck }
 }
 
-/// What pods of no gang ask for that wait for a node.
-fn waiting_shapes<'a>(case: &Case<'a>) -> BTreeSet<&'a Shape> {
+/// What pods of no gang ask for that wait for a node, each with whether kube-scheduler may not have tried one of them yet: it has
+/// only just come, and was not refused.
+fn waiting_shapes<'a>(case: &Case<'a>) -> BTreeMap<&'a Shape, bool> {
     let waits = |pod: &&Arc<Pod>| {
         let profile = pod.ours || !pod.foreign.is_other();
         let single = pod.membership == Membership::Single && profile && !pod.daemon;
-        single && pod.is_live() && pod.node.is_none() && pod.foreign_gate.is_none()
+        let bindable = pod.foreign_gate.is_none() && pod.claims.awaits.is_none();
+        single && pod.is_live() && pod.node.is_none() && bindable
     };
-    let pods = case.world.snapshot.pods.values().filter(waits);
-    pods.filter_map(|pod| pod.shape.as_deref().ok()).collect()
+    let now = case.world.now_real;
+    let has_come = |pod: &Pod| pod.created.is_some_and(|created| now.duration_since(created) < SCHEDULER_RETRIES);
+    let mut shapes: BTreeMap<&Shape, bool> = BTreeMap::new();
+    for pod in case.world.snapshot.pods.values().filter(waits) {
+        let Ok(shape) = pod.shape.as_deref() else { continue };
+        *shapes.entry(shape).or_default() |= has_come(pod) && !pod.is_unschedulable();
+    }
+    shapes
 }
 
-/// Whether the node would hold a pod that waits: kube-scheduler may be about to bind it here.
-fn is_awaited(case: &Case<'_>, node: &Node, waiting: &BTreeSet<&Shape>) -> bool {
+/// Whether the node would hold a pod that waits: kube-scheduler may be about to bind it here. `was_tried`: the node has been empty for
+/// so long that it has tried all pods meanwhile but those that have only just come. Whom it refused then it refuses for a reason
+/// that nobody else knows, and such a pod would keep every node for ever.
+fn is_awaited(case: &Case<'_>, node: &Node, waiting: &BTreeMap<&Shape, bool>, was_tried: bool) -> bool {
     let Some(entry) = case.world.snapshot.nodes.get(&node.name) else { return false };
-    waiting.iter().any(|shape| fit::fits(shape, node, &entry.usage).is_ok())
+    let counted = waiting.iter().filter(|(_, has_come)| !was_tried || **has_come);
+    counted.map(|(shape, _)| shape).any(|shape| fit::fits(shape, node, &entry.usage).is_ok())
 }

@@ -515,7 +515,7 @@ fn terminate_replaced(case: &Case<'_>) -> Step<Left> {
         let live = there.get(&instance.id).is_some_and(|state| *state != InstanceState::ShuttingDown);
         let on = |node: &str| {
             // No kubelet is there to end what was deleted: it would keep the machine for ever.
-            let ends = case.node(node).is_some_and(|node| node.ready);
+            let ends = case.is_ready(&NodeName::from(node));
             let pods = case.world.snapshot.pods.values();
             pods.into_iter().any(|pod| {
                 let stays = pod.holds_capacity() && !pod.daemon && (ends || !pod.deleting);

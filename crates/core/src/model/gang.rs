@@ -379,6 +379,9 @@ impl Gang {
     }
 }
 
+/// The reason of `PodScheduled=False` of a pod that kube-scheduler found no node for.
+pub(crate) const UNSCHEDULABLE: &str = "Unschedulable";
+
 /// A pod of the cluster, gang member or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -504,6 +507,12 @@ impl Pod {
         let bound = self.node.as_ref().filter(|_| !self.ended);
         let single = self.node.is_none() && self.membership == Membership::Single && self.is_live();
         bound.or(self.nominated.as_ref().filter(|_| single))
+    }
+
+    /// Whether kube-scheduler found no node for it when it last tried.
+    #[must_use]
+    pub fn is_unschedulable(&self) -> bool {
+        self.unscheduled.as_ref().is_some_and(|(reason, _)| &**reason == UNSCHEDULABLE)
     }
 
     /// Whether the pod counts as a member of its gang.

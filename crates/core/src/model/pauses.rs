@@ -2,6 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+/// Longer than kube-scheduler leaves any pod that it refused before it tries it again; it does so every five minutes at the latest.
+pub(crate) const SCHEDULER_RETRIES: SignedDuration = SignedDuration::from_mins(6);
+
 /// The pause after so many doublings.
 #[must_use]
 pub(crate) fn doubled(first: SignedDuration, longest: SignedDuration, doublings: u32) -> SignedDuration {

@@ -310,6 +310,25 @@ impl Ledger {
         reservation.free.saturating_sub(self.launches.iter().map(of).fold(0, u32::saturating_add))
     }
 
+    /// Most nodes of one launch, `most` at most, for which one of these subnets has the addresses; each node takes so many of them, and
+    /// the subnets were read then. `is_full` tells whether EC2 refused a launch of this size in a subnet lately.
+    #[must_use]
+    pub fn most_addressed<'s>(
+        &self,
+        subnets: impl Iterator<Item = &'s Subnet>,
+        read: Timestamp,
+        each: u32,
+        most: u32,
+        is_full: impl Fn(&str, u32) -> bool,
+    ) -> u32 {
+        let free: Vec<(&str, u32)> = subnets.map(|subnet| (subnet.id.as_str(), self.addresses(subnet, read))).collect();
+        let holds = |count: &u32| {
+            let needed = u64::from(*count) * u64::from(each);
+            free.iter().any(|(subnet, free)| needed <= u64::from(*free) && !is_full(subnet, *count))
+        };
+        (1..=most).rev().find(holds).unwrap_or(0)
+    }
+
     /// Free addresses of a subnet as read then, less those of launches that this reading may not have seen.
     #[must_use]
     pub fn addresses(&self, subnet: &Subnet, read: Timestamp) -> u32 {

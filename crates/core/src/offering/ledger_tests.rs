@@ -140,6 +140,13 @@ fn hosts_and_addresses_are_taken_until_a_later_reading_counts_them() {
     assert_eq!(left(Some(60), None), (4, 36));
     assert_eq!(left(Some(59), None), (8, 100), "the reading has seen it");
     assert_eq!(left(None, Some("a")), (8, 100), "its own are not against it");
+    let most = |most: u32, each: u32, is_full: fn(&str, u32) -> bool| {
+        let ledger = Ledger::new(&inputs(&[], &[launch(None)]), None);
+        ledger.most_addressed([&subnet].into_iter(), at(60), each, most, is_full)
+    };
+    assert_eq!((most(30, 1, |_, _| false), most(99, 1, |_, _| false), most(99, 5, |_, _| false)), (30, 36, 7));
+    assert_eq!(most(99, 1, |_, count| count >= 8), 7, "EC2 refused eight a moment ago");
+    assert_eq!((most(99, 37, |_, _| false), most(99, 1, |_, _| true)), (0, 0));
     let other = Reservation { id: "cr-2".to_owned(), ..reservation.clone() };
     assert_eq!(Ledger::new(&inputs(&[], &[launch(None)]), None).hosts(&other, at(60)), 8);
 }

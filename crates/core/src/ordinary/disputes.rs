@@ -11,21 +11,17 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::refused::pause;
-use crate::model::gang::Pod;
+use crate::model::gang::{Pod, UNSCHEDULABLE};
 use crate::model::names::{NodeName, PodUid};
-use crate::model::pauses::after;
+use crate::model::pauses::{SCHEDULER_RETRIES, after};
 use crate::model::snapshot::Snapshot;
 
 /// So long kube-scheduler has for a pod that has a place, where it is seen to refuse it in that time.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(2);
 /// Refusals that have to be seen in that time.
 const REFUSALS: u32 = 2;
-/// Where it only repeats itself, which cannot be seen: longer than it leaves any pod that it refused before it tries it again.
-const SILENCE: SignedDuration = SignedDuration::from_mins(6);
 /// A dispute that is over for so long is forgotten.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(2);
-/// The reason of a pod that kube-scheduler found no node for.
-const UNSCHEDULABLE: &str = "Unschedulable";
 
 /// A pod that a round placed on a node that stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,6 +126,7 @@ impl Watched {
 
     fn is_refused(&self, now: Timestamp) -> bool {
         let waited = now.duration_since(self.since);
-        self.refuses() && (waited >= SILENCE || waited >= PATIENCE && self.refusals >= REFUSALS)
+        // Where it only repeats itself, which cannot be seen, it has tried again by then.
+        self.refuses() && (waited >= SCHEDULER_RETRIES || waited >= PATIENCE && self.refusals >= REFUSALS)
     }
 }

@@ -52,6 +52,8 @@ struct Open {
     classes: BTreeSet<Arc<str>>,
     calls: u32,
     begun: Option<Timestamp>,
+    /// When EC2 answered to the last of its calls.
+    answered: Option<Timestamp>,
 }
 
 impl OfPool {
@@ -137,7 +139,10 @@ impl Fruitless {
     }
 
     fn came(&mut self, open: &Open) {
-        if self.pools.get(&open.pool).is_some_and(|row| open.classes.iter().any(|class| row.concerns(class))) {
+        let Some(row) = self.pools.get(&open.pool) else { return };
+        // Where the pause was taken over, all that serves is seen for the first time, and most of it was there before.
+        let is_old = row.classes.is_none() && open.answered.is_some_and(|answered| row.noticed >= Some(answered));
+        if !is_old && open.classes.iter().any(|class| row.concerns(class)) {
             self.pools.remove(&open.pool);
         }
     }
@@ -242,6 +247,7 @@ impl Open {
             classes: classes.map(|(class, _)| class.as_str().into()).collect(),
             calls: u32::try_from(batch.status.attempts.len()).unwrap_or(u32::MAX),
             begun: batch.status.attempts.first().and_then(|attempt| attempt.started),
+            answered: batch.status.last().and_then(|attempt| attempt.ended),
         })
     }
 }

@@ -24,7 +24,9 @@ pub use fruitless::Fruitless;
 pub use joining::Offered;
 pub use purchases::{InVain, Purchases, Seen};
 pub use refused::{Generations, OfPool, Purchase, Refused, SchedulerRefusals, Times};
-pub use round::{Cause, FOREIGN_MEMBER, Launch, Outcome, Refusal, Round, is_accelerated, is_waiting, plan};
+pub use round::{
+    Cause, FOREIGN_MEMBER, Launch, Outcome, Refusal, Round, any_rather_keeps_off, is_accelerated, is_waiting, plan,
+};
 pub use unseen::Unseen;
 pub use waiting::Waiting;
 pub use window::Window;

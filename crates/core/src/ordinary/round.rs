@@ -18,6 +18,7 @@ use crate::model::digest::Fields;
 use crate::model::gang::{Membership, Pod};
 use crate::model::launch::CapacityType;
 use crate::model::names::PodUid;
+use crate::model::node::{Node, TaintEffect};
 use crate::model::resources::{Resources, at_least};
 use crate::model::snapshot::Snapshot;
 use crate::offering::{Amounts, Ledger};
@@ -89,13 +90,13 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// As many of its nodes as the limits and ceilings leave, which are taken; `each` is what one of them takes. `None`: nothing is
-    /// left for one.
+    /// As many of its nodes as the limits and ceilings leave, which are taken, and `most` at most, for which there are addresses; `each`
+    /// is what one of them takes. `None`: nothing is left for one.
     #[must_use]
-    pub fn within(&self, left: &mut Ledger, each: &Resources) -> Option<Self> {
+    pub fn within(&self, left: &mut Ledger, each: &Resources, most: u32) -> Option<Self> {
         let price = self.price / u64::from(self.count.max(1));
         let of = |count: u32| Amounts::of_nodes(each, price, count);
-        let fits = (1..=self.count).rev().find(|count| left.fits(&self.pool, &of(*count)))?;
+        let fits = (1..=self.count.min(most)).rev().find(|count| left.fits(&self.pool, &of(*count)))?;
         left.take(&self.pool, &of(fits));
         let mut within = Self { count: fits, price: price.saturating_mul(u64::from(fits)), ..self.clone() };
         let mut nodes = fits;
@@ -171,6 +172,14 @@ pub fn is_waiting(pod: &Pod) -> bool {
         && pod.foreign_gate.is_none()
         && !pod.daemon
         && pod.claims.awaits.is_none()
+}
+
+/// Whether a taint keeps pods off a node only where they can be elsewhere, on a node that stands or on one that a pool would launch:
+/// then it is among the preferences of each pod.
+#[must_use]
+pub fn any_rather_keeps_off(snapshot: &Snapshot, offers: &[Offered]) -> bool {
+    let soft = |node: &Node| node.taints.iter().any(|taint| taint.effect == TaintEffect::PreferNoSchedule);
+    snapshot.nodes.values().any(|entry| soft(&entry.node)) || offers.iter().any(|one| soft(&one.offer.node))
 }
 
 /// Plans all of it.

@@ -10,13 +10,14 @@ use muster_core::model::batch::{
 };
 use muster_core::model::gang::{Foreign, Membership, Pod};
 use muster_core::model::names::{InstanceId, NodeName, ResourceName};
-use muster_core::model::node::{Node, Usage};
+use muster_core::model::node::{Node, Taint, TaintEffect, Usage};
 use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Shape};
 use muster_core::model::resources::Resources;
 use muster_core::model::snapshot::Snapshot;
 use muster_core::ordinary::awaiting::{self, Classes, awaiting};
 use muster_core::ordinary::{
-    Disputes, Fruitless, Launch, Offered, Outcome, Round, SchedulerRefusals, Unseen, Waiting, is_waiting, plan,
+    Disputes, Fruitless, Launch, Offered, Outcome, Round, SchedulerRefusals, Unseen, Waiting, any_rather_keeps_off,
+    is_waiting, plan,
 };
 use muster_core::packing::{Class, Offer, Pool, Rule};
 
@@ -25,6 +26,7 @@ use super::world::{GPU, at, node, pod, snapshot};
 mod disputes;
 mod fallback;
 mod foreign;
+mod fruitless;
 mod refused;
 mod topology;
 
@@ -264,11 +266,28 @@ fn a_launch_shrinks_to_what_the_limits_leave_and_takes_it() {
     let nodes = |launch: &Launch| launch.fillings.iter().map(|one| one.nodes).sum::<u32>();
     assert_eq!((launch.count, nodes(&launch), launch.price), (3, 3, 12));
     let two = Launch { count: 2, price: 8, fillings: launch.fillings[..1].to_vec(), ..launch.clone() };
-    let two = two.within(&mut left, &each).unwrap();
+    let addresses = launch.within(&mut left.clone(), &each, 1).unwrap();
+    assert_eq!((addresses.count, nodes(&addresses), addresses.price), (1, 1, 4), "the subnets have no more addresses");
+    assert_eq!(launch.within(&mut left.clone(), &each, 0), None, "they have none");
+    let two = two.within(&mut left, &each, 9).unwrap();
     assert_eq!((two.count, two.price), (2, 8), "it fits");
-    let one = launch.within(&mut left, &each).unwrap();
+    let one = launch.within(&mut left, &each, 9).unwrap();
     assert_eq!((one.count, nodes(&one), one.price, one.fillings.len()), (1, 1, 4, 1), "one is left");
-    assert_eq!(launch.within(&mut left, &each), None, "none is");
+    assert_eq!(launch.within(&mut left, &each, 9), None, "none is");
+}
+
+#[test]
+fn a_taint_that_is_only_preferred_is_heeded_before_any_node_has_it() {
+    let mut setup = Setup::of(Vec::new());
+    assert!(!any_rather_keeps_off(&setup.snapshot(), &setup.offers));
+    let soft = Taint { key: "dear".into(), value: "".into(), effect: TaintEffect::PreferNoSchedule };
+    let mut there = node("there", 0);
+    there.taints.push(soft.clone());
+    setup.nodes.push(there);
+    assert!(any_rather_keeps_off(&setup.snapshot(), &setup.offers), "a node has it");
+    setup.nodes.clear();
+    Arc::make_mut(&mut setup.offers[1].offer.node).taints.push(soft);
+    assert!(any_rather_keeps_off(&setup.snapshot(), &setup.offers), "the next node of a pool will");
 }
 
 #[test]

@@ -318,7 +318,7 @@ pub(super) const EVENTS: [Row; 55] = [
     (
         "NodesLost",
         Of::Event,
-        "On the NodeBatch: nodes are gone, or EC2 takes them away.",
+        "On the NodeBatch: nodes are gone, EC2 takes them away, or their kubelets are gone.",
         "See the message.",
         &["Nothing: pods that wait for them are planned again."],
     ),

@@ -17,7 +17,7 @@ mod history;
 mod kube_scheduler;
 #[cfg(test)]
 pub(crate) mod made;
-mod pods;
+pub(crate) mod pods;
 mod race;
 mod recorded;
 mod rounds;

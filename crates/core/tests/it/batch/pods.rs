@@ -10,7 +10,7 @@ use muster_core::model::batch::{
     Attempt, AttemptOutcome, Batch, BatchMember, BatchPhase, BatchSpec, BatchStatus, Loss, LossCause, MemberState,
     Owner,
 };
-use muster_core::model::gang::Pod;
+use muster_core::model::gang::{Claims, Pod};
 use muster_core::model::names::InstanceId;
 use muster_core::model::node::{Node, Taint, TaintEffect};
 use muster_core::model::resources::{CPU, Resources};
@@ -25,6 +25,8 @@ use crate::world::{self, at};
 
 const NAME: &str = "pods-1";
 const NOW: i64 = 1000;
+/// Nobody knows until when a node is kept that this process never saw Ready.
+const NEVER_READY: i64 = i64::MAX;
 
 /// What a decision asked for and reported.
 struct Did {
@@ -40,7 +42,7 @@ struct Setup {
     pods: Vec<Pod>,
     /// What a list did not have any more.
     vanished: Vanished,
-    /// Until when each node is kept for a pod that has not come.
+    /// Until when each node is kept for a pod that has not come, or [`NEVER_READY`].
     awaits: Option<i64>,
     /// What that pod asks for.
     asks: Option<Resources>,
@@ -127,7 +129,8 @@ impl Setup {
         let mut snapshot = world::snapshot(&self.nodes, &self.pods, &[], &[]);
         if let Some(until) = self.awaits {
             let places = [(Arc::from("3-web"), Places { left: 1, requests: self.asks.clone() })].into();
-            let awaiting = Arc::new(Awaiting { places, until: Some(at(until)) });
+            let until = (until != NEVER_READY).then(|| at(until));
+            let awaiting = Arc::new(Awaiting { places, until });
             snapshot.awaiting = self.nodes.iter().map(|node| (node.name.clone(), Arc::clone(&awaiting))).collect();
         }
         let view =
@@ -200,7 +203,8 @@ impl Setup {
     }
 }
 
-fn won(count: u32) -> Attempt {
+/// An attempt that EC2 launched so many nodes for.
+pub(crate) fn won(count: u32) -> Attempt {
     Attempt {
         number: 1,
         node_pool: "p0".to_owned(),
@@ -401,17 +405,99 @@ fn a_node_that_cannot_hold_the_pods_it_was_launched_for_is_not_kept_for_them() {
     assert!(tainted(has + 1), "more than it has: none comes, however long it is kept");
 }
 
-#[test]
-fn an_empty_node_stays_while_a_pod_waits_that_it_would_hold() {
+/// A node that was empty at [`NOW`], and a pod that it would hold.
+fn empty_beside(waits: Pod) -> Setup {
     let mut setup = Setup::serving(&["i-1"]);
-    setup.pods = vec![world::pod("waits", &world::shape(0))];
+    setup.pods = vec![waits];
     setup.step();
-    setup.now += 3600;
+    setup
+}
+
+/// A pod that waits since this second.
+fn waits_since(second: i64) -> Pod {
+    Pod { created: Some(at(second)), ..world::pod("waits", &world::shape(0)) }
+}
+
+#[test]
+fn an_empty_node_stays_for_a_pod_that_waits_until_kube_scheduler_has_tried_it_again_with_the_node_empty() {
+    let mut setup = empty_beside(waits_since(0));
+    setup.now += 359;
     setup.step();
     assert!(!setup.is_tainted("n-i-1"));
-    setup.pods.clear();
+    let mut gone = setup.again();
+    gone.pods.clear();
+    gone.step();
+    assert!(gone.is_tainted("n-i-1"), "nobody waits any more");
+    setup.now += 1;
+    setup.step();
+    assert!(setup.is_tainted("n-i-1"), "a pod that is refused every node switches off the end of none");
+}
+
+#[test]
+fn an_empty_node_stays_for_a_pod_that_has_just_come_and_that_kube_scheduler_has_not_refused() {
+    let tainted = |waits: Pod| {
+        let mut setup = empty_beside(waits);
+        setup.now += 3_600;
+        setup.step();
+        setup.is_tainted("n-i-1")
+    };
+    let came = NOW + 3_600 - 359;
+    assert!(!tainted(waits_since(came)));
+    assert!(tainted(waits_since(came - 1)), "it has been tried since");
+    let refused = Some((Arc::from("Unschedulable"), Arc::from("0/1 nodes are available")));
+    assert!(tainted(Pod { unscheduled: refused, ..waits_since(came) }), "the node was empty when it was refused");
+}
+
+#[test]
+fn an_empty_node_does_not_stay_for_a_pod_whose_volume_claim_is_not_there() {
+    let claims = Claims { awaits: Some(Arc::from("claim data does not exist")), ..Claims::default() };
+    let mut setup = empty_beside(Pod { claims: Arc::new(claims), ..waits_since(NOW) });
+    setup.now += 30;
     setup.step();
     assert!(setup.is_tainted("n-i-1"));
+}
+
+#[test]
+fn a_node_whose_kubelet_is_gone_goes_although_its_deleted_pods_cannot_end() {
+    let mut setup = Setup::serving(&["i-1"]);
+    setup.pods[0].deleting = true;
+    setup.step();
+    assert_eq!(setup.status.instances[0].empty_since, None, "its kubelet is about to end it");
+    setup.nodes[0].ready = false;
+    let mut running = Setup { pods: vec![on("i-1")], ..setup.again() };
+    running.step();
+    assert_eq!(running.status.instances[0].empty_since, None, "Kubernetes has not given it up yet");
+    setup.step();
+    setup.now += 299;
+    setup.step();
+    assert!(!setup.is_tainted("n-i-1"), "its kubelet may come back, and end them in their time");
+    setup.now += 1;
+    setup.step();
+    assert!(setup.is_tainted("n-i-1"));
+    let mut back = setup.again();
+    back.nodes[0].ready = true;
+    back.step();
+    assert_eq!((back.is_tainted("n-i-1"), back.status.instances[0].empty_since), (false, None), "it came back");
+    setup.step();
+    setup.now += 10;
+    assert!(setup.step().looks.is_empty(), "what the API server has there is known to be deleted");
+    assert_eq!((ids(&setup.status), setup.status.replaced.len()), (vec![], 1));
+}
+
+#[test]
+fn an_empty_node_that_this_process_never_saw_ready_is_not_kept_for_the_pods_it_was_launched_for() {
+    let mut setup = Setup { awaits: Some(NEVER_READY), ..Setup::serving(&["i-1"]) };
+    setup.pods.clear();
+    setup.nodes[0].ready = false;
+    setup.step();
+    setup.now += 30;
+    setup.step();
+    assert!(setup.is_tainted("n-i-1"));
+    let mut kept = Setup { awaits: Some(NOW + 60), ..Setup::serving(&["i-1"]) };
+    kept.pods.clear();
+    kept.nodes[0].ready = false;
+    kept.step();
+    assert_eq!(kept.status.instances[0].empty_since, None, "it was Ready a moment ago, and the minute has an end");
 }
 
 #[test]

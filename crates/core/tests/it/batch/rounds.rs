@@ -152,7 +152,7 @@ impl Rounds {
             )
         });
         let each = Resources::from_iter([(NODES, 1)]);
-        let fits = outcome.launches.into_iter().filter_map(|launch| launch.within(&mut left, &each));
+        let fits = outcome.launches.into_iter().filter_map(|launch| launch.within(&mut left, &each, u32::MAX));
         self.to_make.extend(fits);
     }
 }

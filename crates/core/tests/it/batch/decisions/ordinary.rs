@@ -11,7 +11,7 @@ use muster_core::model::snapshot::{Awaiting, Places};
 use muster_core::offering::{CeilingScope, Exclusion};
 
 use super::compare;
-use super::scene::{NOW, Scene, after, having, lose, ranked, ranking, single};
+use super::scene::{NOW, Scene, after, excluding, having, lose, ranked, ranking, single};
 use crate::world::at;
 
 const SIX: [&str; 6] = ["i-1", "i-2", "i-3", "i-4", "i-5", "i-6"];
@@ -61,7 +61,7 @@ fn its_one_offer_is_launched_or_it_is_given_up_and_its_pods_are_planned_again() 
         ("its pool is not ready", {
             offered(pending(BatchStatus::default())).with(|one| one.says.unready = Some("NodePool p0: not Ready"))
         }),
-        ("a limit is in the way: the next round knows", excluded(limit)),
+        ("a limit is in the way: the next round knows", excluded(limit.clone())),
         ("a ceiling is in the way: the next round knows", excluded(ceiling.clone())),
         (
             "a ceiling is in the way of what was to be on demand",
@@ -69,6 +69,13 @@ fn its_one_offer_is_launched_or_it_is_given_up_and_its_pods_are_planned_again() 
         ),
         ("it is not sold: the next round has to hear it", excluded(Exclusion::NotSold)),
         ("it is not sold on demand", excluded(Exclusion::NotSold).of_pods(Some(CapacityType::OnDemand))),
+        ("a limit is in the way, and a type that it never asked for is too small", {
+            let both = [("a.large", Exclusion::DoesNotFit), ("p5.48xlarge", limit)];
+            pending(BatchStatus::default()).with(|one| one.says.ranking = excluding(&[], &both))
+        }),
+        ("the subnets have fewer addresses: the next round knows", {
+            excluded(Exclusion::TooFewAddresses { needed: 3, free: 2 })
+        }),
         ("nothing is offered", pending(BatchStatus::default())),
         ("EC2 has refused this very offer", refused("p5.48xlarge")),
         ("EC2 has refused another type in the same zone", refused("p4d.24xlarge")),

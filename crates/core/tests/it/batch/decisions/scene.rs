@@ -341,9 +341,15 @@ pub(super) fn ranked(zone: &str) -> Ranked {
 }
 
 pub(super) fn ranking(candidates: &[Ranked], excluded: &[Exclusion]) -> Ranking {
-    let excluded = excluded.iter().map(|reason| Excluded {
+    let excluded: Vec<_> = excluded.iter().map(|reason| ("p5.48xlarge", reason.clone())).collect();
+    excluding(candidates, &excluded)
+}
+
+/// With the type of each exclusion.
+pub(super) fn excluding(candidates: &[Ranked], excluded: &[(&str, Exclusion)]) -> Ranking {
+    let excluded = excluded.iter().map(|(instance_type, reason)| Excluded {
         pool: "p0".to_owned(),
-        instance_type: Some("p5.48xlarge".to_owned()),
+        instance_type: Some((*instance_type).to_owned()),
         zone: Some("b".to_owned()),
         capacity_type: None,
         placement_group: Some(true),
