@@ -7,12 +7,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Args;
 use jiff::SignedDuration;
 use serde_json::Value;
 
-use crate::commands::flags::say;
+use crate::commands::Unusable;
+use crate::commands::flags::{say, text_of};
 use crate::config::Config;
 
 /// Arguments of `muster check-config`.
@@ -29,7 +29,7 @@ pub struct CheckConfigArgs {
 pub fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
     let config = Config::load(args.config.as_deref())?;
     let name = args.file.display();
-    let text = std::fs::read_to_string(&args.file).with_context(|| format!("read {name}"))?;
+    let text = text_of(&args.file).map_err(Unusable)?;
     let findings = match documents(&text) {
         Ok(documents) => check(&documents, &config),
         Err(message) => {

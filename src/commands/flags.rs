@@ -221,15 +221,48 @@ fn input(file: &(String, String)) -> Input<'_> {
     Input { name: &file.0, text: &file.1 }
 }
 
-fn named(path: &Path) -> Result<(String, String), String> {
-    let failed = |error: std::io::Error| {
-        format!("read {}: {error}; name a file that exists, or - for what is piped in", path.display())
+/// The text of a file that an argument names.
+///
+/// Errors: why it cannot be read, and what to name instead.
+pub(crate) fn text_of(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| unread(path, &error))
+}
+
+fn unread(path: &Path, error: &std::io::Error) -> String {
+    let remedy = match error.kind() {
+        std::io::ErrorKind::IsADirectory => "name a file, or several",
+        std::io::ErrorKind::InvalidData => "it holds no text: name a YAML or JSON file",
+        std::io::ErrorKind::PermissionDenied => "it may not be read by you",
+        _ => "name a file that exists, or - for what is piped in",
     };
+    format!("read {}: {error}; {remedy}", path.display())
+}
+
+fn named(path: &Path) -> Result<(String, String), String> {
+    let failed = |error: std::io::Error| unread(path, &error);
     let name = path.display().to_string();
     if path == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map_err(failed)?;
         return Ok((name, text));
     }
-    Ok((name, std::fs::read_to_string(path).map_err(failed)?))
+    Ok((name, text_of(path)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_answered_with_what_to_name_instead() {
+        let folder = std::env::temp_dir();
+        assert!(text_of(&folder).unwrap_err().ends_with("name a file, or several"));
+        let missing = text_of(Path::new("/no/such/file")).unwrap_err();
+        assert!(
+            missing.starts_with("read /no/such/file: ") && missing.contains("name a file that exists"),
+            "{missing}"
+        );
+        let binary = std::env::current_exe().unwrap();
+        assert!(text_of(&binary).unwrap_err().contains("it holds no text"));
+    }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tracing::debug;
 
 use super::Unusable;
 use crate::client::{Patience, bounded};
@@ -23,7 +24,14 @@ pub(super) async fn client(kubeconfig: Option<&Path>, context: Option<&str>) -> 
 
 async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Result<Config> {
     if kubeconfig.is_none() && context.is_none() {
-        return Config::infer().await.context("connect to the cluster (kubeconfig or service account)");
+        return Config::infer().await.map_err(|error| {
+            debug!(%error, "no cluster");
+            anyhow::anyhow!(
+                "no cluster: there is no kubeconfig that can be read ({}) and no service account of a Pod; name one with \
+                 --kubeconfig or KUBECONFIG, or look at a recording where the command takes --filename",
+                places()
+            )
+        });
     }
     let read = match kubeconfig {
         Some(path) => Kubeconfig::read_from(path),
@@ -38,6 +46,11 @@ async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Res
     }
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     Config::from_custom_kubeconfig(kubeconfig, &options).await.context("read the kubeconfig")
+}
+
+/// Where a kubeconfig is looked for.
+fn places() -> String {
+    std::env::var("KUBECONFIG").ok().filter(|path| !path.is_empty()).unwrap_or_else(|| "~/.kube/config".to_owned())
 }
 
 /// One line: what is not there, and what is, the likest first.

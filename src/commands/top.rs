@@ -1,5 +1,6 @@
 //! `muster top`: nodes, gangs, batches and what fits now, in the terminal or as text; live or from a recording.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ use serde_json::Value;
 
 use crate::commands::cluster::{Cluster, Scope};
 use crate::commands::flags::{self, Flags, Form, Texts};
+use crate::commands::kubeconfig::no_such;
 use crate::commands::live;
 use crate::commands::record::Settings;
 
@@ -77,6 +79,11 @@ impl Source {
         let arguments = texts.arguments(&self.flags, Format::Json);
         let all = muster_view::of_texts(&arguments).map_err(|error| crate::commands::Unusable(error.to_string()))?;
         Ok(match self.scope.named() {
+            Some(namespace) if !self.is_live() && all.gangs.iter().all(|gang| gang.namespace != namespace) => {
+                let names: BTreeSet<&str> = all.gangs.iter().map(|gang| gang.namespace.as_str()).collect();
+                let no_such = no_such("namespace with a gang", namespace, names.into_iter().collect());
+                return Err(crate::commands::Unusable(format!("--namespace: {no_such}")).into());
+            }
             Some(namespace) => all.of_namespace(namespace),
             None => all,
         })

@@ -211,9 +211,9 @@ table! {
         "Age of the prices that purchases are compared by"
         "On demand since they were read from AWS or else the date of the lists that Muster brings, spot since they were read from EC2. Alert where spot prices are older than some hours."
     HELD_COST: Gauge "muster_held_orphans_usd_per_hour" [] Beta Leader
-        "Dollars per hour of instances without a NodeBatch that wait for a person" "0 while nothing is held, at least 1 while something is."
+        "Dollars per hour of instances without a NodeBatch that wait for a person" "0 while nothing is held."
     HELD_AGE: Gauge "muster_held_orphans_age_seconds" [] Beta Leader
-        "Age of the oldest instance without a NodeBatch that waits for a person" "0 while nothing is held."
+        "Age of the oldest instance without a NodeBatch that waits for a person" "0 while nothing is held, at least 1 while something is."
     PODS_PENDING: Gauge "muster_pods_pending" ["reason"] Beta Leader
         "Pods of no gang that wait, as the last round found them"
         "`launching` (a NodeBatch was made), `joining` (nodes are on their way), `fits` (a node that exists holds it: kube-scheduler's turn), `no_offer`."

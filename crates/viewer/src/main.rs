@@ -6,7 +6,7 @@ use std::sync::mpsc;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use muster_replay::command::{self, Arguments, Format};
+use muster_replay::command::{self, Arguments, CommandError, Format};
 use muster_replay::dump::Input;
 use muster_replay::explain::Target;
 use muster_view::page::{self, Frame};
@@ -51,13 +51,41 @@ enum Look {
     Html,
 }
 
-fn main() -> anyhow::Result<ExitCode> {
+/// Reads the arguments and does what they say. 0 = shown, 1 = failed, 2 = arguments that cannot be used.
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() => {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            return fail(&format!("{}; muster-tour --help says what there is", line.trim_start_matches("error: ")), 2);
+        }
+        Err(help) => {
+            let _ = help.print();
+            return ExitCode::SUCCESS;
+        }
+    };
+    match look(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<CommandError>() => fail(&error.to_string(), 2),
+        Err(error) => fail(&format!("{error:#}"), 1),
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the one line a user reads when nothing can be shown")]
+fn fail(line: &str, code: u8) -> ExitCode {
+    eprintln!("muster-tour: {line}");
+    ExitCode::from(code)
+}
+
+fn look(cli: Cli) -> anyhow::Result<()> {
     let overview = || muster_view::of_texts(&arguments(Format::Json)).context("read the recording");
-    match Cli::parse().look.unwrap_or(Look::Page { port: 7070, refresh: None }) {
+    match cli.look.unwrap_or(Look::Page { port: 7070, refresh: None }) {
         Look::Page { port, refresh } => {
             let frame = Frame { refresh: refresh.map(Into::into), ..frame(false) };
             let server = Server::bind(port, Site::new(&overview()?, &frame));
-            let server = server.with_context(|| format!("listen on 127.0.0.1:{port}"))?;
+            let server =
+                server.with_context(|| format!("listen on 127.0.0.1:{port}; --port 0 takes any that is free"))?;
             let address = server.address().context("read the address")?;
             print(&format!("The page is at http://{address}/; Ctrl-C ends it.\n"))?;
             server.run();
@@ -69,7 +97,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         Look::Html => print(&page::html(&overview()?, &frame(true)))?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn arguments(format: Format) -> Arguments<'static> {
@@ -91,5 +119,9 @@ fn top(overview: Overview) -> anyhow::Result<()> {
 }
 
 fn print(text: &str) -> anyhow::Result<()> {
-    std::io::stdout().lock().write_all(text.as_bytes()).context("write to standard output")
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        // A reader that has seen enough, such as `head`, is no failure.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("write to standard output"),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }

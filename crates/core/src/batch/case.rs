@@ -9,6 +9,7 @@ use super::decision::{BatchEvent, Change, Converge, Decision, Failure, Look, Mad
 use super::decision::{Requeue, Working, World};
 use super::join::JoinCause;
 use super::settle::pause_of;
+use super::standing::Standing;
 use crate::ec2::error::{CallError, ErrorClass};
 use crate::ec2::seen::{Instance, PlacementGroup};
 use crate::model::batch::{Batch, BatchMember, BatchStatus, ConditionKind};
@@ -25,6 +26,7 @@ pub(super) struct Case<'a> {
     pub(super) memory: &'a Memory,
     pub(super) world: &'a World<'a>,
     pub(super) others: &'a Working,
+    pub(super) standing: &'a Standing<'a>,
 }
 
 /// Why a decision is not complete.

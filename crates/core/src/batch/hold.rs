@@ -27,12 +27,11 @@ pub(super) fn hold(case: &Case<'_>, status: &BatchStatus) -> Vec<Converge> {
     let mut edits: Vec<Converge> = status.node_names().filter_map(open).collect();
     // The pods that consume a booking need not be known as members of a gang.
     if matches!(case.batch.spec.owner, Owner::Gang(_)) {
-        edits.extend(
-            pods_on(case.world.snapshot, status)
-                .into_iter()
-                .filter(|pod| crept_in(case, pod))
-                .map(|pod| Converge::Evict { pod: pod.key.clone(), uid: pod.uid.clone(), force: false }),
-        );
+        edits.extend(pods_on(case, status).into_iter().filter(|pod| crept_in(case, pod)).map(|pod| Converge::Evict {
+            pod: pod.key.clone(),
+            uid: pod.uid.clone(),
+            force: false,
+        }));
     }
     edits
 }

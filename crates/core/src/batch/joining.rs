@@ -230,7 +230,7 @@ fn judge(case: &Case<'_>, status: &BatchStatus, joiners: &[Joiner]) -> Step<Judg
         return Ok(Judged::Acted(Box::new(turn.pool_event(pool, "JoinBlocked", message, true))));
     }
     // A gang may have come just when a node was lost, and goes on with its minimum: its nodes are not ended under it.
-    let there = teardown::pods_on(case.world.snapshot, status);
+    let there = teardown::pods_on(case, status);
     if teardown::members(&there) > 0 {
         let mut status = status.clone();
         let failed = describe_failures(&failed);

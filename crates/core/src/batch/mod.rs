@@ -37,6 +37,7 @@ mod repair;
 mod rollback;
 mod settle;
 mod shown;
+mod standing;
 mod teardown;
 mod witness;
 

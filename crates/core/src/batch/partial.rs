@@ -495,17 +495,14 @@ struct Occupied {
 
 fn occupied(case: &Case<'_>, status: &BatchStatus) -> Occupied {
     let snapshot = case.world.snapshot;
-    let there = teardown::pods_on(snapshot, status);
+    let there = teardown::pods_on(case, status);
     let is_stuck = |pod: &&Pod| pod.deleting && pod.node.as_ref().is_some_and(|node| !case.is_ready(node));
     let (stuck, bound): (Vec<&Pod>, Vec<&Pod>) = there.into_iter().partition(is_stuck);
     let on = |pods: Vec<&Pod>| pods.iter().filter_map(|pod| pod.node.as_ref().map(ToString::to_string)).collect();
     let (stuck, bound): (BTreeSet<String>, BTreeSet<String>) = (on(stuck), on(bound));
-    let nominated = snapshot.pods.values().filter(|pod| pod.is_live() && pod.node.is_none());
-    let nominated = nominated.filter_map(|pod| pod.nominated.as_ref().map(ToString::to_string));
-    let assigned = status
-        .node_names()
-        .filter(|name| snapshot.assignments.get(&NodeName::from(*name)).is_some_and(|all| !all.is_empty()));
-    let busy = bound.into_iter().chain(nominated).chain(assigned.map(str::to_owned)).collect();
+    let is_assigned = |name: &str| snapshot.assignments.get(&NodeName::from(name)).is_some_and(|all| !all.is_empty());
+    let planned = status.node_names().filter(|name| case.standing.is_nominated(name) || is_assigned(name));
+    let busy = bound.into_iter().chain(planned.map(str::to_owned)).collect();
     Occupied { busy, stuck }
 }
 

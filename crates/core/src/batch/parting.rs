@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use super::case::{Case, Step, later};
 use super::decision::Converge;
 use crate::model::batch::{Batch, BatchMember, BatchStatus, Owner};
-use crate::model::gang::Pod;
 use crate::model::names::InstanceId;
 
 /// Between the taint on a node and the last look at it: what was bound before the taint was seen is seen by then.
@@ -82,8 +81,7 @@ fn has_settled(case: &Case<'_>, one: &BatchMember) -> bool {
 /// the pods any more: those that the cache shows there are known to be deleted, else it would not be due.
 fn needs_look(case: &Case<'_>, one: &BatchMember) -> bool {
     let Some(node) = one.node.as_deref() else { return false };
-    let on = |pod: &Pod| pod.holds_capacity() && !pod.daemon && pod.node.as_ref().is_some_and(|on| on.as_str() == node);
     let dead = || case.node_of(one).is_some_and(|node| !node.ready);
-    let stuck = || dead() && case.world.snapshot.pods.values().any(|pod| on(pod));
+    let stuck = || dead() && !case.standing.on(node).is_empty();
     one.loss.is_some() && !is_over(case, one) && !stuck()
 }

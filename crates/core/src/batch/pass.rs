@@ -10,6 +10,7 @@ use jiff::Timestamp;
 
 use super::case::{Case, Step, Stop, Turn, failing, later, nothing, recovered};
 use super::decision::{Change, Decision, Memory, Requeue, Working, World};
+use super::standing::Standing;
 use super::{
     attempts, bill, events, joining, launch, losses, owner, partial, parting, pending, repair, rollback, shown,
     teardown,
@@ -23,13 +24,14 @@ pub fn pass(world: &World<'_>) -> Vec<Decision> {
     let mut order: Vec<&Arc<Batch>> = world.batches.values().collect();
     order.sort_by(|one, other| rank(one).cmp(&rank(other)));
     let nothing = Memory::default();
+    let standing = Standing::of(world.snapshot);
     let mut decisions = Vec::new();
     for batch in order {
         if world.busy.contains(&batch.name) {
             continue;
         }
         let memory = world.memory.get(&batch.name).unwrap_or(&nothing);
-        let case = Case { batch, memory, world, others: &working };
+        let case = Case { batch, memory, world, others: &working, standing: &standing };
         let decision = decide(&case);
         if let Some(next) = &decision.next {
             working.insert(batch.name.clone(), assume(batch, next));

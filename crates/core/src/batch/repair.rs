@@ -446,7 +446,7 @@ fn give_up(case: &Case<'_>, why: &str) -> Turn {
         status.phase = BatchPhase::InUse;
         return shrink(status, &BTreeSet::new());
     }
-    let there = teardown::pods_on(case.world.snapshot, &status);
+    let there = teardown::pods_on(case, &status);
     if !there.is_empty() {
         // The gang leaves by itself. Nobody else may come, and whoever is left goes as at the end of a batch.
         let edits: Vec<Converge> = status.members().filter_map(|instance| case.taint(instance)).collect();
@@ -516,11 +516,7 @@ fn terminate_replaced(case: &Case<'_>) -> Step<Left> {
         let on = |node: &str| {
             // No kubelet is there to end what was deleted: it would keep the machine for ever.
             let ends = case.is_ready(&NodeName::from(node));
-            let pods = case.world.snapshot.pods.values();
-            pods.into_iter().any(|pod| {
-                let stays = pod.holds_capacity() && !pod.daemon && (ends || !pod.deleting);
-                stays && pod.node.as_ref().is_some_and(|name| name.as_str() == node)
-            })
+            case.standing.on(node).iter().any(|pod| ends || !pod.deleting)
         };
         // Pods on a Node of its name that is another instance's are not on it.
         let is_others = |node: &str| case.node(node).is_some_and(|node| !node.is_of(&instance.id));

@@ -35,7 +35,7 @@ pub(super) fn in_use(case: &Case<'_>) -> Turn {
         status.message = case.batch.deleting.then(|| "deleted: terminated when its gang ends".to_owned());
         return Turn { next: Some(status), requeue: Some(Requeue::At(later(now, 30))), ..Turn::default() };
     }
-    let there = pods_on(case.world.snapshot, &status);
+    let there = pods_on(case, &status);
     if members(&there) > 0 {
         status.message = Some(format!("its gang ended; waiting for {} to leave", counted(there.len(), "pod")));
         return Turn { next: Some(status), requeue: Some(Requeue::At(later(now, 30))), ..Turn::default() };
@@ -57,7 +57,7 @@ pub(super) fn in_use(case: &Case<'_>) -> Turn {
 /// come again.
 fn is_left(case: &Case<'_>, status: &BatchStatus) -> bool {
     let of_gang = matches!(case.batch.spec.owner, Owner::Gang(_));
-    of_gang && !owner::is_used(case, status) && members(&pods_on(case.world.snapshot, status)) == 0
+    of_gang && !owner::is_used(case, status) && members(&pods_on(case, status)) == 0
 }
 
 /// Nodes that the evicted members of a gang have left: idle once it has not come again for long, since it may never do.
@@ -80,7 +80,7 @@ fn left(case: &Case<'_>, mut status: BatchStatus) -> Turn {
 pub(super) fn idle(case: &Case<'_>) -> Turn {
     let mut status = case.status();
     let now = case.now();
-    let there = pods_on(case.world.snapshot, &status);
+    let there = pods_on(case, &status);
     if members(&there) > 0 || assigned(case.world.snapshot, &status) {
         // Quiet begins when they have left.
         status.idle_since = None;
@@ -105,13 +105,13 @@ pub(super) fn idle(case: &Case<'_>) -> Turn {
 }
 
 /// Pods on the nodes of the batch that are neither of a DaemonSet nor ended, in order of name.
-pub(super) fn pods_on<'a>(snapshot: &'a Snapshot, status: &BatchStatus) -> Vec<&'a Pod> {
+pub(super) fn pods_on<'a>(case: &Case<'a>, status: &BatchStatus) -> Vec<&'a Pod> {
     let ours = |one: &BatchMember| {
-        let entry = snapshot.nodes.get(&NodeName::from(one.node.as_deref()?))?;
+        let entry = case.world.snapshot.nodes.get(&NodeName::from(one.node.as_deref()?))?;
         entry.node.is_of(&one.id).then(|| entry.node.name.as_str())
     };
     let nodes: BTreeSet<&str> = status.members().filter_map(ours).collect();
-    let mut pods: Vec<&Pod> = snapshot.occupants(&nodes).map(AsRef::as_ref).collect();
+    let mut pods: Vec<&Pod> = nodes.into_iter().flat_map(|node| case.standing.on(node)).copied().collect();
     pods.sort_by(|one, other| one.key.cmp(&other.key));
     pods
 }
@@ -130,7 +130,7 @@ pub(super) fn runs_members_unknown(case: &Case<'_>) -> bool {
         .filter(|entry| entry.node.labels.get(TAG_BATCH).is_some_and(of_batch))
         .map(|entry| entry.node.name.as_str())
         .collect();
-    let pods: Vec<&Pod> = snapshot.occupants(&nodes).map(AsRef::as_ref).collect();
+    let pods: Vec<&Pod> = nodes.into_iter().flat_map(|node| case.standing.on(node)).copied().collect();
     members(&pods) > 0
 }
 
@@ -188,7 +188,7 @@ pub(super) fn draining(case: &Case<'_>) -> Turn {
         status.message = Some("draining: waiting for a gang planned here to be planned elsewhere".to_owned());
         return Turn::write(status).requeue(Requeue::At(later(now, 10)));
     }
-    let there = pods_on(case.world.snapshot, &status);
+    let there = pods_on(case, &status);
     if !there.is_empty() {
         status.message = Some(format!("draining: waiting for {} to leave", counted(there.len(), "pod")));
         let (edits, requeue) = end_others(case, &mut status, &there);

@@ -148,11 +148,18 @@ pub(super) fn explain(
     let Some(&(ahead, (entry, detail))) = found.first() else {
         let others: Vec<_> =
             entries().filter(|(_, (entry, detail))| entry.name == name || detail.object == name).collect();
+        let here = || nomination(inside().map(|(_, (entry, _))| entry.name.as_str()));
+        let anywhere = || {
+            let all: Vec<String> =
+                entries().map(|(_, (entry, _))| format!("{}/{}", entry.namespace, entry.name)).collect();
+            nomination(all.iter().map(String::as_str))
+        };
         return Err(ExplainError::NotFound {
             what: "gang",
             name: asked_for(namespace, name),
             nomination: of_namespaces(&others)
-                .unwrap_or_else(|| nomination(inside().map(|(_, (entry, _))| entry.name.as_str()))),
+                .or_else(|| Some(here()).filter(|here| !here.is_empty()))
+                .unwrap_or_else(anywhere),
         });
     };
     Ok(of(study, catalogue, entry, detail, ahead))

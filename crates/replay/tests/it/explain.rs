@@ -136,6 +136,9 @@ fn a_node_says_who_holds_it_to_whom_it_is_assigned_and_why_gangs_skip_it() {
 fn a_gang_is_found_by_its_name_and_by_that_of_its_object() {
     let error = ask(&dump("order"), &gang("nobody"), Format::Table).unwrap_err();
     says(&error, &["there is no gang team-a/nobody", "old, urgent, young"]);
+    let elsewhere = Target::Gang { namespace: "default".to_owned(), name: "nobody".to_owned() };
+    let error = ask(&dump("order"), &elsewhere, Format::Table).unwrap_err();
+    says(&error, &["there is no gang default/nobody; there are team-a/old, team-a/urgent, team-a/young"]);
     let text = ask(&dump("order"), &gang("young"), Format::Table).unwrap();
     says(&text, &["2 gangs are planned before it"]);
 }
