@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use muster_core::ec2::Offering;
+use muster_core::ec2::{CapacityType, Offering};
+use muster_core::fit::Misfit;
 use muster_core::gang::{self, PoolView, Purchases, Short};
 use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, Usage};
-use muster_core::model::resources::Resources;
+use muster_core::model::resources::{Resources, at_least, at_most};
 use muster_core::offering::{
     Candidate, Ceiling, Excluded, Exclusion, GroupPolicy, Ledger, LedgerInputs, PoolOffer, RankInput, Ranked, Ranking,
     Refusals, UnavailableMemory, rank_candidates,
 };
-use muster_core::planner::plan::{GangRequest, Host, Policy};
+use muster_core::planner::plan::{GangRequest, Host, Policy, TopologyRequests};
 use muster_core::reason::{Code, Help, NewOffer, Reason, Unsold};
 use muster_core::topology::Levels;
 
@@ -99,17 +100,19 @@ pub(crate) struct Shop<'a> {
 
 /// Every way to provision for a gang, in the order they are tried: beside running nodes, `hosts`, where that takes fewer new
 /// ones, then all of it.
-pub(crate) fn find(asked: &Asked<'_>, shop: &Shop<'_>, hosts: impl FnOnce() -> Vec<Host>) -> OnSale {
+pub(crate) fn find(asked: &Asked<'_>, shop: &Shop<'_>, hosts: impl Fn() -> Vec<Host>) -> OnSale {
     let Asked { request, placement_group, bound_zones, levels, policy, asks } = *asked;
     let views: Vec<PoolView> = shop.pools.iter().map(|pool| pool.view(&shop.catalogue.prices, shop.ledger)).collect();
     let short = Short { request, placement_group, bound_zones, levels, pools: &views, policy };
     let Purchases { mixed, whole, unsold } = match asks {
-        Asks::Pods => gang::purchases(&short, hosts),
+        Asks::Pods => gang::purchases(&short, &hosts),
         Asks::Request => gang::for_booking(request, &views),
     };
     // Without a type the pool has been reported already.
     let types = unsold.iter().filter(|unsold| unsold.instance_type.is_some());
-    let mut sale = OnSale { purchases: Vec::new(), excluded: types.map(reasons::of_unsold).collect() };
+    let fact =
+        |unsold: &Unsold| fact(unsold, request, &views, shop.pools).unwrap_or_else(|| reasons::of_unsold(unsold));
+    let mut sale = OnSale { purchases: Vec::new(), excluded: types.map(fact).collect() };
     let group = GroupPolicy::of_gang(placement_group);
     let mut seen = BTreeSet::new();
     for purchase in mixed.iter().chain(&whole) {
@@ -133,7 +136,7 @@ pub(crate) fn find(asked: &Asked<'_>, shop: &Shop<'_>, hosts: impl FnOnce() -> V
     }
     sale.excluded.extend(elsewhere(bound_zones, &views));
     if shop.pools.is_empty() || sale.purchases.is_empty() && sale.excluded.is_empty() {
-        let offer = cheapest(&short, shop.catalogue, asks);
+        let offer = cheapest(&short, shop.catalogue, asks, hosts);
         sale.excluded.push(Reason::new(Code::NoPool, Help::NewPool { offer }).into());
     }
     let mut seen = BTreeSet::new();
@@ -141,18 +144,67 @@ pub(crate) fn find(asked: &Asked<'_>, shop: &Shop<'_>, hosts: impl FnOnce() -> V
     sale
 }
 
-/// The cheapest type of the catalogue with a price of which new nodes alone hold the gang, and how many: what a NodePool without
-/// taints, labels and limits would provision.
-fn cheapest(short: &Short<'_>, catalogue: &Catalogue, asks: Asks) -> Option<NewOffer> {
+/// The cheapest type of the catalogue with a price of which new nodes hold the gang, beside running ones where that takes fewer,
+/// and how many: what a NodePool without taints, labels and limits would provision.
+fn cheapest(
+    short: &Short<'_>,
+    catalogue: &Catalogue,
+    asks: Asks,
+    hosts: impl FnOnce() -> Vec<Host>,
+) -> Option<NewOffer> {
     let pool = pools::hypothetical(catalogue, short.bound_zones)?;
     let unlimited = LedgerInputs { pools: BTreeMap::new(), cluster: Ceiling::Unlimited, claims: Vec::new() };
     let view = [pool.view(&catalogue.prices, &Ledger::new(&unlimited, None))];
-    let Purchases { whole, .. } = match asks {
-        Asks::Pods => gang::purchases(&Short { pools: &view, ..*short }, Vec::new),
+    let Purchases { mixed, whole, .. } = match asks {
+        Asks::Pods => gang::purchases(&Short { pools: &view, ..*short }, hosts),
         Asks::Request => gang::for_booking(short.request, &view),
     };
-    let (zones, offer) = whole.iter().find_map(|purchase| Some((&purchase.zones, purchase.offers.first()?)))?;
-    Some(NewOffer { instance_type: Arc::clone(&offer.instance_type), count: offer.count, zone: zones.first().cloned() })
+    let first = mixed.iter().chain(&whole).find_map(|purchase| Some((&purchase.zones, purchase.offers.first()?)));
+    let (zones, offer) = first?;
+    let level = match asks {
+        Asks::Pods => network_level(&short.request.topology_requests, short.levels),
+        Asks::Request => None,
+    };
+    let (instance_type, zone) = (Arc::clone(&offer.instance_type), zones.first().cloned());
+    Some(NewOffer { instance_type, count: offer.count, zone, level })
+}
+
+/// The name of the lowest level of the network below the zone that the gang must keep to.
+fn network_level(topology_requests: &TopologyRequests, levels: &Levels) -> Option<Arc<str>> {
+    let TopologyRequests { required, exclusive, slices, .. } = topology_requests;
+    let requested = required.iter().chain(exclusive).copied().chain(slices.iter().map(|slice| slice.level));
+    let lowest = requested.filter(|level| levels.network().contains(level)).max()?;
+    levels.as_slice().get(lowest).map(|level| Arc::clone(&level.name))
+}
+
+/// What is in the way of a type where a number or the pool's own requirement tells more than the obstacle does.
+fn fact(unsold: &Unsold, request: &GangRequest, views: &[PoolView], pools: &[Pool]) -> Option<document::Reason> {
+    let Unsold { pool, instance_type, count: _, why } = unsold;
+    let instance_type = instance_type.as_ref()?;
+    match why.as_slice() {
+        [Exclusion::Misfit { misfit: Misfit::Insufficient { resource } }] => {
+            let name = resource.as_str();
+            let view = views.iter().find(|view| view.name == *pool)?;
+            let kind = view.types.iter().find(|kind| kind.name == *instance_type)?;
+            let has = kind.node.allocatable.get(name).saturating_sub(kind.overhead.requested.get(name));
+            let asks = request.roles.iter().map(|role| role.shape.requests.get(name)).max()?;
+            let (asks, has) = (at_least(name, asks), at_most(name, has));
+            let text =
+                format!("{instance_type} of NodePool {pool}: has {has} {name} for pods, each member asks for {asks}");
+            Some(reasons::described(Code::NoType, text))
+        }
+        [Exclusion::PriceUnknown] => {
+            let only = pools.iter().find(|known| *known.name == **pool)?.only()?;
+            let (code, lacks) = match only {
+                CapacityType::Reserved => (Code::Reservation, format!("no reservation of {instance_type}")),
+                CapacityType::Spot => (Code::PriceUnknown, format!("no spot price of {instance_type}")),
+                CapacityType::OnDemand => (Code::PriceUnknown, format!("no price of {instance_type}")),
+            };
+            let text = format!("NodePool {pool} allows only {}; {lacks} is known", only.as_str());
+            Some(reasons::described(code, text))
+        }
+        _ => None,
+    }
 }
 
 /// The candidates of a purchase, as the NodeBatch would rank them.

@@ -1,5 +1,6 @@
 //! What the planner would do with a dump: gangs in order on disjoint capacity, then pods of no gang.
 
+mod alternatives;
 mod assignments;
 mod gang;
 mod launches;
@@ -33,7 +34,7 @@ use crate::dump::Dump;
 use crate::gangs::{self, Known, Members};
 pub use crate::options::{MinValues, Options, Preferences};
 use crate::pools::{self, Pool};
-use crate::study::{Detail, Holder, NodeFacts, Study};
+use crate::study::{Detail, Holder, Holds, NodeFacts, Study};
 use crate::supply::Supply;
 use crate::topology;
 
@@ -88,7 +89,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     });
     let mut cluster = Cluster::new(nodes);
     let mut leaving: BTreeMap<NodeName, Vec<Arc<Usage>>> = BTreeMap::new();
-    let mut standing = Vec::new();
+    let (mut standing, mut holders) = (Vec::new(), Vec::new());
     let mut daemons: BTreeMap<NodeName, Usage> = BTreeMap::new();
     for known in &members.all {
         let core = &known.core;
@@ -104,6 +105,12 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
                 held.requested.add(&core.held.requested);
                 held.ports.extend(core.held.ports.iter().cloned());
             }
+            holders.push(Holds {
+                node: node.clone(),
+                pod: core.key.to_string().into(),
+                held: Arc::clone(&core.held),
+                stays: core.deleting || owner_of(&known.object, "DaemonSet").is_some(),
+            });
             if core.deleting && core.node.is_some() {
                 leaving.entry(node.clone()).or_default().push(Arc::clone(&core.held));
             }
@@ -146,6 +153,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         assignments,
         focus: options.focus.clone(),
         leaving,
+        holders,
         daemons,
         moves,
         taken: Vec::new(),
@@ -215,6 +223,8 @@ struct Planning<'a> {
     focus: Option<NodeName>,
     /// What terminating pods hold, by node.
     leaving: BTreeMap<NodeName, Vec<Arc<Usage>>>,
+    /// Every pod that holds something on a node.
+    holders: Vec<Holds>,
     /// What pods of DaemonSets hold, by node: whoever ends them gets them back.
     daemons: BTreeMap<NodeName, Usage>,
     /// Pods of no gang that have to leave their node.

@@ -1,6 +1,6 @@
 //! NodePools of a dump: what each may provision, in which zones and on which capacity types, and what is left of its limits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_api::crd::{EC2NodeClass, NodePool, NodeRequirementOperator};
@@ -20,7 +20,7 @@ use crate::catalogue::Catalogue;
 use crate::dump::Dump;
 
 /// A pool that may provision.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Pool {
     /// Name.
     pub(crate) name: String,
@@ -64,7 +64,45 @@ impl Pool {
 
     /// Whether it may provision nothing but what is reserved.
     pub(crate) fn is_only_reserved(&self) -> bool {
-        rules::capacity_types(&self.object) == [CapacityType::Reserved]
+        self.only() == Some(CapacityType::Reserved)
+    }
+
+    /// The only capacity type that it may provision, if there is but one.
+    pub(crate) fn only(&self) -> Option<CapacityType> {
+        match *rules::capacity_types(&self.object) {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The same with on-demand capacity allowed; `None` if it is, or if a value is not all that it takes.
+    pub(crate) fn with_on_demand(&self) -> Option<Self> {
+        if rules::capacity_types(&self.object).contains(&CapacityType::OnDemand) {
+            return None;
+        }
+        let mut changed = self.clone();
+        let all = changed.object.spec.template.spec.requirements.iter_mut();
+        let mut stated = all.filter(|requirement| requirement.key == keys::CAPACITY_TYPE);
+        let values = stated.next().filter(|one| one.operator == NodeRequirementOperator::In)?;
+        values.values.push(CapacityType::OnDemand.as_str().to_owned());
+        if stated.next().is_some() {
+            return None;
+        }
+        Some(changed)
+    }
+
+    /// The same with further labels of its nodes.
+    pub(crate) fn with_labels(&self, labels: &BTreeMap<Arc<str>, Arc<str>>) -> Self {
+        let mut changed = self.clone();
+        let labels = labels.iter().map(|(key, value)| (key.to_string(), value.to_string()));
+        changed.object.spec.template.metadata.labels.extend(labels);
+        changed
+    }
+
+    /// Whether neither a label nor a requirement of it names the key.
+    pub(crate) fn leaves_open(&self, key: &str) -> bool {
+        let template = &self.object.spec.template;
+        !template.metadata.labels.contains_key(key) && rules::of_key(&self.object, key).next().is_none()
     }
 
     /// What so many nodes of a type need of the ranking.

@@ -1,10 +1,15 @@
 //! Why a gang is not placed, as the document lists it. The reasons, their codes and their text are the server's.
 
+use std::sync::Arc;
+
 use muster_core::fit::{self, Misfit};
 use muster_core::gang;
+use muster_core::model::names::NodeName;
 use muster_core::model::node::Node;
-use muster_core::planner::plan::{Capacity, Change, Host, Policy, Problem, Refusal, Role, Shortfall};
+use muster_core::model::resources::ATTACHABLE_VOLUMES;
+use muster_core::planner::plan::{Capacity, Change, Host, LevelIndex, Policy, Problem, Refusal, Role, Shortfall};
 use muster_core::reason::{self, Code, Help, Unsold, Why};
+use muster_core::topology::natural_cmp;
 
 use crate::document::Reason;
 use crate::remedy::{Kept, Refused};
@@ -81,7 +86,8 @@ pub(crate) fn of_refusal(refusal: &Refusal, problem: &Problem, policy: &Policy, 
 }
 
 fn does_not_fit(shortfall: &Shortfall, problem: &Problem, policy: &Policy, kept: &Kept) -> Vec<reason::Reason> {
-    let Shortfall { needed, bound: _, required, total, best, wider: _, unlabelled, blocked, changes } = shortfall;
+    let Shortfall { needed, bound: _, required, total, best, wider: _, unlabelled, step: _, blocked, changes } =
+        shortfall;
     let mut reasons = Vec::new();
     let cap = required.and_then(|level| Some((level, best.get(level)?)));
     let key = cap.map(|(_, best)| best.key.clone());
@@ -102,7 +108,8 @@ fn does_not_fit(shortfall: &Shortfall, problem: &Problem, policy: &Policy, kept:
         }
     }
     if *unlabelled > 0 {
-        let reason = reason::Reason::new(Code::Unlabelled, Help::Nothing);
+        let labels = required.and_then(|level| unlabelled_nodes(problem, level));
+        let reason = reason::Reason::new(Code::Unlabelled, labels.map_or(Help::Nothing, Help::Change));
         reasons.push(reason::Reason { level: key, ..reason });
     }
     let refused = Refused::new(problem, policy, shortfall, kept);
@@ -117,9 +124,12 @@ fn does_not_fit(shortfall: &Shortfall, problem: &Problem, policy: &Policy, kept:
 }
 
 /// Whether capacity is missing in a domain of which no node reaches the volumes of the gang, or in a zone that the gang does not
-/// select: more of it is no help.
+/// select, or where no node would hold a member if it were empty: more of it is no help.
 fn is_out_of_reach(change: &Change, problem: &Problem) -> bool {
     let Change::Capacity { capacities } = change else { return false };
+    if is_too_small(problem) {
+        return true;
+    }
     let (levels, zones) = (problem.levels.as_slice(), gang::zones(&problem.gang));
     let outside = |capacity: &Capacity| {
         let level = levels.iter().position(|level| Some(&level.name) == capacity.level.as_ref());
@@ -143,6 +153,33 @@ fn is_out_of_reach(change: &Change, problem: &Problem) -> bool {
     capacities.iter().any(outside)
 }
 
+/// Labels for the nodes that would hold a member if they had the label of the level; `None` without any, and for more than are
+/// named.
+fn unlabelled_nodes(problem: &Problem, level: LevelIndex) -> Option<Change> {
+    let levels = problem.levels.as_slice();
+    let network = problem.levels.network();
+    let keys: Vec<_> =
+        (network.start..=level).filter_map(|level| levels.get(level)).map(|level| Arc::clone(&level.key)).collect();
+    let role = problem.gang.roles.first()?;
+    let holds = |host: &&Host| fit::slots(&role.shape, &host.node, &host.usage).is_ok_and(|slots| slots > 0);
+    let lacks = |host: &&Host| keys.last().is_some_and(|key| !host.node.labels.contains_key(key));
+    let hosts = problem.hosts.iter().filter(lacks).filter(holds);
+    let mut nodes: Vec<NodeName> = hosts.map(|host| host.node.name.clone()).collect();
+    nodes.sort_by(|one, other| natural_cmp(one.as_str(), other.as_str()));
+    (!nodes.is_empty() && nodes.len() <= BLOCKED_SHOWN).then_some(Change::Label { nodes, keys })
+}
+
+/// Whether there are nodes, and a member of some role asks for more than any of them has.
+fn is_too_small(problem: &Problem) -> bool {
+    let holds = |role: &Role, host: &Host| {
+        let amounts = role.shape.requests.iter().filter(|(name, _)| !name.as_str().starts_with(ATTACHABLE_VOLUMES));
+        amounts.into_iter().all(|(name, amount)| amount <= host.node.allocatable.get(name.as_str()))
+    };
+    let waits = |role: &&Role| role.places.iter().any(|place| place.bound.is_none());
+    let mut waiting = problem.gang.roles.iter().filter(waits);
+    !problem.hosts.is_empty() && waiting.any(|role| !problem.hosts.iter().any(|host| holds(role, host)))
+}
+
 /// Whether a change is reported of the gang. Others are reported beside the nodes that each of them is about, by name.
 fn is_of_the_gang(change: &Change, problem: &Problem) -> bool {
     match change {
@@ -160,6 +197,9 @@ fn is_of_the_gang(change: &Change, problem: &Problem) -> bool {
         | Change::Remove { .. }
         | Change::SameTemplate { .. }
         | Change::SliceSize { .. }
+        | Change::Lower { .. }
+        | Change::OwnVolumes { .. }
+        | Change::Label { .. }
         | Change::NarrowSlices { .. } => true,
     }
 }

@@ -45,8 +45,25 @@ pub struct Detail {
     pub unplaced: u32,
     /// Name of the preferred level, if it was missed.
     pub preferred_missed: Option<String>,
+    /// Pods on nodes that would have to be freed, by what they hold there.
+    pub holders: Vec<Holds>,
+    /// Where its volumes are, as a sentence, if they are not reached from everywhere.
+    pub volumes: Option<String>,
     /// How many members the node that is asked about could take just before this gang was planned, or why none.
     pub focus: Option<Result<u32, Misfit>>,
+}
+
+/// A pod on a node, as far as it matters to whoever wants it gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holds {
+    /// The node.
+    pub node: muster_core::model::names::NodeName,
+    /// `namespace/name`.
+    pub pod: Arc<str>,
+    /// What it holds.
+    pub held: Arc<Usage>,
+    /// It has been ended already, or its controller brings it back.
+    pub stays: bool,
 }
 
 /// One way to provision nodes for a gang.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use muster_core::model::money::usd;
+use muster_core::offering::Exclusion;
 use muster_core::planner::plan::Refusal;
 use muster_core::reason::{Help, PoolChange};
 use muster_core::topology::Levels;
@@ -206,6 +207,8 @@ pub(crate) fn sentence<N: std::fmt::Display>(reason: &Reason, name: impl Fn(&str
 fn obstacles(changes: &[PoolChange]) -> String {
     let of = |change: &PoolChange| match change {
         PoolChange::OtherType { why } => why.to_string(),
+        // A price cannot be given: that none is known is the fact.
+        PoolChange::Price => Exclusion::PriceUnknown.to_string(),
         change => format!("would do with {change}"),
     };
     changes.iter().map(of).collect::<Vec<_>>().join(", ")

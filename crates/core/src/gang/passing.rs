@@ -12,6 +12,9 @@ use crate::planner::plan::{GangRequest, Host, Policy, Problem, Refusal, SearchBu
 use crate::reason::{Passing, Why};
 use crate::{fit, planner};
 
+/// Gangs that are tried one by one: more are a plan each.
+const MOST_TRIED: usize = 4;
+
 impl Working<'_> {
     /// A refusal with what ends by itself.
     pub(super) fn refused(&mut self, gang: &Gang, request: &GangRequest, refusal: &Refusal) -> Why {
@@ -100,18 +103,28 @@ pub fn passing(
         let nodes = count(other.len());
         found.push(Passing::Terminating { pods, nodes, enough: enough(gained, other) });
     }
-    let (mut gangs, mut gained, mut other) = (BTreeSet::new(), 0, BTreeMap::new());
+    let mut gains = BTreeMap::new();
     for (node, (host, others)) in assigned {
         let gain = gain(&node, &host);
         if gain > 0 {
-            gained += gain;
-            gangs.extend(others);
-            other.insert(node, host);
+            gains.insert(node, (gain, host, others));
         }
     }
-    if !other.is_empty() {
-        let nodes = count(other.len());
-        found.push(Passing::Assigned { gangs: gangs.into_iter().collect(), nodes, enough: enough(gained, other) });
+    // With the hosts that are free once these gangs have ended.
+    let without = |ended: &dyn Fn(&ObjectKey) -> bool| {
+        let free = gains.iter().filter(|(_, (_, _, others))| others.iter().all(ended));
+        let (sum, hosts) = free.fold((0, BTreeMap::new()), |(sum, mut hosts), (node, (gain, host, _))| {
+            hosts.insert(node.clone(), host.clone());
+            (sum + gain, hosts)
+        });
+        enough(sum, hosts)
+    };
+    let gangs: BTreeSet<&ObjectKey> = gains.values().flat_map(|(_, _, others)| others).collect();
+    if !gangs.is_empty() {
+        let enough = without(&|_| true);
+        let any = enough && gangs.len() <= MOST_TRIED && gangs.iter().all(|only| without(&|gang| gang == *only));
+        let (nodes, gangs) = (count(gains.len()), gangs.into_iter().cloned().collect());
+        found.push(Passing::Assigned { gangs, nodes, enough, any });
     }
     found
 }

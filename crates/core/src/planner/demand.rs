@@ -92,9 +92,11 @@ impl<'p> Demand<'p> {
                     demand.sequence.push(None);
                     continue;
                 };
-                let host = *index
-                    .get(node)
-                    .ok_or_else(|| Refusal::BoundOutside { node: node.clone(), changes: Vec::new() })?;
+                let host = *index.get(node).ok_or_else(|| Refusal::BoundOutside {
+                    node: node.clone(),
+                    inside: None,
+                    changes: Vec::new(),
+                })?;
                 demand.bound[host] += 1;
                 demand.bound_hosts.push(host);
                 demand.sequence.push(Some(positions[host]));
@@ -108,7 +110,8 @@ impl<'p> Demand<'p> {
 
     /// A bound member stands where it must not.
     pub(super) fn outside(&self, problem: &Problem, tree: &Tree, position: usize) -> Refusal {
-        Refusal::BoundOutside { node: problem.hosts[tree.hosts()[position]].node.name.clone(), changes: Vec::new() }
+        let node = problem.hosts[tree.hosts()[position]].node.name.clone();
+        Refusal::BoundOutside { node, inside: None, changes: Vec::new() }
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use super::shapes::MOST_SHAPES;
 use crate::fit::Misfit;
 use crate::model::names::NodeName;
+use crate::model::resources::amount;
 use crate::planner::plan::{BestDomain, Capacity, Change, Refusal, Shortfall, SliceFault, Undecided};
 
 /// Reasons named one by one; the nodes of all others are counted together, so that an event stays readable.
@@ -83,8 +84,11 @@ impl fmt::Display for Headline<'_> {
             Refusal::UnknownLevel { level: _, changes: _ } => {
                 out.write_str("the topology request names a level that topology.levels does not have")
             }
-            Refusal::BoundOutside { node, changes: _ } => {
+            Refusal::BoundOutside { node, inside: None, changes: _ } => {
                 write!(out, "a member is bound to node {node}, outside the domain the gang requires")
+            }
+            Refusal::BoundOutside { node, inside: Some(inside), changes: _ } => {
+                write!(out, "a member is bound to node {node}, outside {inside}, where the others are")
             }
             Refusal::DoesNotFit(shortfall) => lacks(shortfall, out),
             Refusal::Undecided(Undecided { needed, missing, bound: _, required, iterations: _ }) => {
@@ -100,7 +104,8 @@ impl fmt::Display for Headline<'_> {
 
 /// How much capacity is needed where, and how much of it there is.
 fn lacks(shortfall: &Shortfall, out: &mut Plain<'_, '_>) -> fmt::Result {
-    let Shortfall { needed, bound, required, total, best, .. } = shortfall;
+    let Shortfall { needed, bound, required, total, best, step, .. } = shortfall;
+    let whole = step.map_or_else(String::new, |step| format!(" in whole slices of {step}"));
     let more = if *bound > 0 { " more" } else { "" };
     let (members, any) = if *needed == 1 { ("member", "it") } else { ("members", "any of them") };
     write!(out, "needs capacity for {needed}{more} {members}")?;
@@ -109,13 +114,13 @@ fn lacks(shortfall: &Shortfall, out: &mut Plain<'_, '_>) -> fmt::Result {
     }
     match required.and_then(|level| best.get(level)) {
         None if *total == 0 => write!(out, "; no node has capacity for {any}"),
-        None => write!(out, "; all nodes together have capacity for {total}"),
+        None => write!(out, "; all nodes together have capacity for {total}{whole}"),
         Some(BestDomain { level, domain, .. }) if domain.is_empty() => {
             write!(out, " in one {level}; no node has a label for that level")
         }
         Some(BestDomain { level, holds: 0, .. }) => write!(out, " in one {level}; no {level} has capacity for {any}"),
         Some(BestDomain { level, domain, holds, .. }) => {
-            write!(out, " in one {level}; the best, {domain}, has capacity for {holds}")
+            write!(out, " in one {level}; the best, {domain}, has capacity for {holds}{whole}")
         }
     }
 }
@@ -216,12 +221,24 @@ fn one_change(change: &Change, out: &mut Plain<'_, '_>) -> fmt::Result {
         Change::Minimum { role, members } if role.is_empty() => write!(out, "a minimum of {members}"),
         Change::Minimum { role, members } => write!(out, "a minimum of {members} of role {role}"),
         Change::Remove { constraints } => write!(out, "pods without {}", listed(constraints)),
+        Change::SameTemplate { role, like, indices: _ } if role == like && role.is_empty() => {
+            out.write_str("one template for all members")
+        }
         Change::SameTemplate { role, like, indices: _ } if role == like => {
             write!(out, "one template for all members of role {role}")
         }
         Change::SameTemplate { role, like, indices: _ } => write!(out, "the template of role {like} for role {role}"),
         Change::SliceSize { from, to } => write!(out, "slices of {to} instead of {from}"),
         Change::NarrowSlices { size, to: _, level } => write!(out, "slices of {size} inside one {level} each"),
+        Change::Label { nodes: names, keys } => {
+            let names: Vec<&str> = names.iter().map(NodeName::as_str).collect();
+            write!(out, "label {} on {}", listed(keys), names.join(", "))
+        }
+        Change::OwnVolumes { claims } => write!(out, "claims of their own in place of {}", listed(claims)),
+        Change::Lower { resource, from, to } => {
+            let name = resource.as_str();
+            write!(out, "{} {name} in place of {} in each member", amount(name, *to), amount(name, *from))
+        }
     }
 }
 

@@ -55,6 +55,8 @@ mod shapes;
 mod shortfall;
 mod window;
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use crate::fit::{self, Misfit};
@@ -328,7 +330,12 @@ fn fixed_domain(
     for host in &demand.bound_hosts {
         let domain = tree.domain_of(level, positions[*host]);
         if !tree.satisfies(level, domain) || *fixed.get_or_insert(domain) != domain {
-            return Err(Refusal::BoundOutside { node: problem.hosts[*host].node.name.clone(), changes: Vec::new() });
+            let inside = fixed.filter(|fixed| *fixed != domain && tree.satisfies(level, *fixed)).map(|fixed| {
+                let name = &problem.levels.as_slice()[level].name;
+                Arc::from(format!("{name} {}", tree.path(level, fixed)))
+            });
+            let node = problem.hosts[*host].node.name.clone();
+            return Err(Refusal::BoundOutside { node, inside, changes: Vec::new() });
         }
     }
     Ok(fixed)

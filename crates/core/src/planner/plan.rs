@@ -321,6 +321,9 @@ pub enum Refusal {
     BoundOutside {
         /// The node.
         node: NodeName,
+        /// Where it would have to be, as `layer-3 us-east-1a/nn-1/nn-2/nn-3`, if other members decide that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        inside: Option<Arc<str>>,
         /// Topology requests without which the gang would fit, at most one change of a kind.
         #[serde(default)]
         changes: Vec<Change>,
@@ -379,6 +382,9 @@ pub struct Shortfall {
     pub wider: Option<LevelIndex>,
     /// Nodes that cannot satisfy the required level for want of its label.
     pub unlabelled: u32,
+    /// Members of a slice, where capacity is counted in whole slices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u32>,
     /// Nodes by blocking reason, most nodes first, then by text.
     pub blocked: Vec<Blocked>,
     /// Changes each of which would make the gang fit, at most one of a kind, the smallest of its kind.
@@ -465,6 +471,27 @@ pub enum Change {
         from: u32,
         /// The size.
         to: u32,
+    },
+    /// Less of a resource in each member.
+    Lower {
+        /// The resource.
+        resource: crate::model::names::ResourceName,
+        /// As it is, in the resource's unit.
+        from: i64,
+        /// The most that fits.
+        to: i64,
+    },
+    /// Labels of the network on nodes that lack them.
+    Label {
+        /// The nodes, in natural order.
+        nodes: Vec<NodeName>,
+        /// Keys, from the top.
+        keys: Vec<Arc<str>>,
+    },
+    /// Claims of their own for the members, in place of those that keep all of them on one node.
+    OwnVolumes {
+        /// The claims that all share.
+        claims: Vec<Arc<str>>,
     },
     /// Slices of some size inside a lower level.
     NarrowSlices {

@@ -47,6 +47,7 @@ pub(super) fn shortfall(
         best,
         wider,
         unlabelled: saturated(unlabelled),
+        step: Some(rules.step).filter(|step| *step > 1),
         blocked: blocked(slots),
         changes: Vec::new(),
     }

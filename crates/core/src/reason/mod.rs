@@ -6,6 +6,7 @@
 
 mod bounded;
 pub mod guide;
+mod named;
 mod pool;
 mod speech;
 mod step;
@@ -22,9 +23,10 @@ use crate::planner::plan::{Change, Refusal};
 
 pub use crate::model::code::Code;
 pub use bounded::bounded;
+pub use named::{Nodes, PodHolds};
 pub use pool::{PoolChange, Unsold};
 pub use speech::keeps_the_type;
-pub use step::{Nodes, Step, instruction};
+pub use step::{Step, instruction};
 
 /// Why a gang is not placed, or not yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,6 +203,8 @@ pub enum Passing {
         nodes: u32,
         /// The gang would fit without them.
         enough: bool,
+        /// It would without those of any one of them.
+        any: bool,
     },
 }
 
@@ -302,6 +306,9 @@ pub struct NewOffer {
     pub count: u32,
     /// The zone that volumes or selectors of the gang ask for, if they do.
     pub zone: Option<Arc<str>>,
+    /// The level of the network below the zone that the gang asks for, if it does: where new nodes stand there is known only
+    /// once they run.
+    pub level: Option<Arc<str>>,
 }
 
 /// What is waited for where no change can help.
@@ -422,7 +429,7 @@ impl Why {
             let mut helps: Vec<Help> = refusal.changes().iter().cloned().map(Help::Change).collect();
             helps.extend(passing.iter().filter(|one| one.is_enough()).cloned().map(Wait::Passed).map(Help::Wait));
             match refusal {
-                Refusal::BoundOutside { node, changes } if changes.is_empty() => {
+                Refusal::BoundOutside { node, changes, inside: _ } if changes.is_empty() => {
                     helps.push(Help::Wait(Wait::Node(node.clone())));
                 }
                 Refusal::Undecided(_)

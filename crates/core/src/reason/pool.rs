@@ -1,5 +1,6 @@
 //! Offers that are none, and the smallest changes of a pool that would make them some.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -54,6 +55,13 @@ pub enum PoolChange {
     },
     /// A price.
     Price,
+    /// On-demand capacity beside what is allowed.
+    OnDemand,
+    /// Labels of the nodes, all of them.
+    Labels {
+        /// Key and value of each.
+        labels: BTreeMap<Arc<str>, Arc<str>>,
+    },
     /// Another type.
     OtherType {
         /// What is wrong with this one.
@@ -229,6 +237,15 @@ impl fmt::Display for PoolChange {
             Self::Ceiling { scope, from, to } => write!(f, "{scope} {} → {}", usd(*from), usd(ceil(*to))),
             Self::MaxNodes { from, to } => write!(f, "maxNodesPerBatch {from} → {to}"),
             Self::Price => f.write_str("a price"),
+            Self::OnDemand => f.write_str("on-demand capacity allowed"),
+            Self::Labels { labels } => {
+                let mut separator = "label ";
+                for (key, value) in labels {
+                    write!(f, "{separator}{key}={value}")?;
+                    separator = " and ";
+                }
+                Ok(())
+            }
             Self::OtherType { why: _ } => f.write_str("another type"),
             Self::OtherCapacityType => f.write_str("another type or capacity type"),
             Self::OtherZone => f.write_str("another zone"),

@@ -38,11 +38,13 @@ impl Why {
 }
 
 impl Help {
-    /// What it takes, in order: nothing but a command; another gang; dollars; patience.
+    /// What it takes, in order: patience, which is free, and commands; another gang; dollars; capacity from wherever.
     #[must_use]
     pub fn effort(&self) -> u8 {
         match self {
-            Self::Change(Change::Free { .. } | Change::Nodes { .. }) => 0,
+            // What ends by itself is first: nothing has to be done for it.
+            Self::Wait(Wait::Passed(_) | Wait::Joined(_)) => 0,
+            Self::Change(Change::Free { .. } | Change::Nodes { .. }) => 1,
             Self::Describe(_) => 1,
             Self::Change(Change::Capacity { .. }) => 4,
             Self::Change(_) => 2,
@@ -65,6 +67,8 @@ pub fn keeps_the_type(changes: &[PoolChange]) -> bool {
         | PoolChange::MaxNodes { .. }
         | PoolChange::Group
         | PoolChange::OtherZone
+        | PoolChange::OnDemand
+        | PoolChange::Labels { .. }
         | PoolChange::Reservation { .. }
         | PoolChange::Subnet { .. } => true,
         PoolChange::Price | PoolChange::OtherType { .. } | PoolChange::OtherCapacityType => false,
@@ -75,12 +79,15 @@ pub fn keeps_the_type(changes: &[PoolChange]) -> bool {
 mod tests {
     use super::*;
     use crate::fit::Misfit;
+    use crate::reason::Joining;
 
     #[test]
-    fn what_costs_nothing_comes_before_dollars_and_dollars_before_patience() {
+    fn what_ends_by_itself_comes_before_commands_and_both_before_dollars() {
         let uncordon = Help::Change(Change::Nodes { reason: Misfit::Unschedulable, nodes: 1 });
         let widen = Help::Change(Change::Widen { to: Some(1), level: Some("layer-2".into()) });
-        let order = [uncordon, widen, Help::NewPool { offer: None }, Help::Wait(Wait::Provisioned)];
+        let joined = Joining { nodes: vec!["n-0".into()], batches: Vec::new(), until: None };
+        let pool = Help::NewPool { offer: None };
+        let order = [Help::Wait(Wait::Joined(joined)), uncordon, widen, pool, Help::Wait(Wait::Provisioned)];
         assert!(order.iter().map(Help::effort).is_sorted_by(|one, next| one < next));
     }
 }

@@ -1,23 +1,24 @@
 //! What to change, as data: everything a remedy asks of a person. The sentence that is printed is made of it.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::named::{Nodes, PodHolds, listed, listed_with, plural};
 use super::pool::ceil;
 use super::{Help, NewOffer, Passing, PoolChange, Wait};
 use crate::fit::Misfit;
 use crate::model::moment::moment;
-use crate::model::money::usd;
 use crate::model::names::{NodeName, ResourceName};
 use crate::model::resources::{amount, at_least};
 use crate::offering::CeilingScope;
 use crate::planner::plan::{Capacity, Change};
 
-/// Names listed one by one.
-const SHOWN: usize = 8;
+/// Pods listed one by one.
+const PODS_SHOWN: usize = 3;
 
 /// One change that a person makes, or one thing that ends by itself. A remedy is all of its steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -90,6 +91,9 @@ pub enum Step {
         /// The nodes.
         #[serde(flatten)]
         nodes: Nodes,
+        /// Pods there that hold it, as `namespace/name`; empty where nobody knows.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pods: Vec<PodHolds>,
     },
     /// End the pods that use a resource on nodes.
     EndPods {
@@ -98,12 +102,18 @@ pub enum Step {
         /// The nodes.
         #[serde(flatten)]
         nodes: Nodes,
+        /// Pods there that hold it, as `namespace/name`; empty where nobody knows.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pods: Vec<PodHolds>,
     },
     /// Move away pods that must not stand beside a member.
     MovePods {
         /// The nodes.
         #[serde(flatten)]
         nodes: Nodes,
+        /// Pods there that hold it, as `namespace/name`; empty where nobody knows.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pods: Vec<PodHolds>,
     },
     /// Another minimum.
     SetMinimum {
@@ -184,6 +194,42 @@ pub enum Step {
         zone: Option<Arc<str>>,
         /// Nodes that it would provision for the gang.
         nodes: u32,
+        /// The level of the network that the gang asks for, if it does: where new nodes stand is known only once they run.
+        level: Option<Arc<str>>,
+    },
+    /// Allow on-demand capacity in a pool.
+    AllowOnDemand {
+        /// The pool.
+        pool: Arc<str>,
+    },
+    /// Labels for the nodes of a pool, all of them.
+    LabelPool {
+        /// The pool.
+        pool: Arc<str>,
+        /// Key and value of each.
+        labels: BTreeMap<Arc<str>, Arc<str>>,
+    },
+    /// Give nodes the labels of the network that they lack.
+    LabelNodes {
+        /// The nodes.
+        #[serde(flatten)]
+        nodes: Nodes,
+        /// Keys, from the top.
+        keys: Vec<Arc<str>>,
+    },
+    /// Ask for less of a resource in each member.
+    LowerRequest {
+        /// The resource.
+        resource: ResourceName,
+        /// As it is, in the resource's unit.
+        from: i64,
+        /// The most that fits.
+        to: i64,
+    },
+    /// Let members not share a volume that one node may use at a time.
+    OwnVolumes {
+        /// The claims.
+        claims: Vec<Arc<str>>,
     },
     /// State the size of the gang.
     StateSize,
@@ -231,6 +277,8 @@ pub enum Step {
     AwaitGangs {
         /// `namespace/name` of each.
         gangs: Vec<Arc<str>>,
+        /// Any one of them is enough.
+        any: bool,
     },
     /// A node that is gone comes back, or its member ends.
     RestoreNode {
@@ -246,16 +294,6 @@ pub enum Step {
     AwaitPods,
 }
 
-/// Nodes, by name or, where any will do, by number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Nodes {
-    /// Exactly these, in natural order; empty: any.
-    pub nodes: Vec<NodeName>,
-    /// How many.
-    pub count: u32,
-}
-
 impl Help {
     /// Everything to change, all of it; empty if there is nothing that was shown to help.
     #[must_use]
@@ -268,9 +306,9 @@ impl Help {
                 let steps = changes.iter().map(|change| of_pool(change, pool, instance_type.as_ref()));
                 steps.collect::<Option<Vec<Step>>>().unwrap_or_default()
             }
-            Self::NewPool { offer: Some(NewOffer { instance_type, count, zone }) } => {
-                let (instance_type, zone) = (Arc::clone(instance_type), zone.clone());
-                vec![Step::CreateNodePool { instance_type, zone, nodes: *count }]
+            Self::NewPool { offer: Some(NewOffer { instance_type, count, zone, level }) } => {
+                let (instance_type, zone, level) = (Arc::clone(instance_type), zone.clone(), level.clone());
+                vec![Step::CreateNodePool { instance_type, zone, nodes: *count, level }]
             }
             Self::Wait(wait) => vec![wait.step()],
         }
@@ -286,8 +324,13 @@ impl Help {
 /// Steps as one instruction; `None` without any.
 #[must_use]
 pub fn instruction(steps: &[Step]) -> Option<String> {
-    let steps: Vec<String> = steps.iter().map(ToString::to_string).collect();
-    (!steps.is_empty()).then(|| steps.join(", and "))
+    let mut steps = steps.iter().map(ToString::to_string);
+    let first = steps.next()?;
+    Some(steps.fold(first, |text, step| {
+        let mut letters = step.chars();
+        let begin = letters.next().into_iter().flat_map(char::to_lowercase);
+        format!("{text}, and {}{}", begin.collect::<String>(), letters.as_str())
+    }))
 }
 
 impl Step {
@@ -304,7 +347,10 @@ impl Step {
             | Self::AwaitBooking { .. }
             | Self::RestoreNode { .. }
             | Self::AwaitTime { .. }
-            | Self::AwaitPods => false,
+            | Self::AwaitPods
+            // Where the nodes stand is known only once they say so.
+            | Self::LabelNodes { .. } => false,
+            Self::CreateNodePool { level, .. } => level.is_none(),
             // Nodes that have not registered were not planned with.
             Self::AwaitNodes { nodes, .. } => !nodes.is_empty(),
             Self::AddCapacity { .. }
@@ -332,7 +378,10 @@ impl Step {
             | Self::AlignPlacementGroup { .. }
             | Self::AddReservation { .. }
             | Self::AddSubnet { .. }
-            | Self::CreateNodePool { .. }
+            | Self::AllowOnDemand { .. }
+            | Self::LabelPool { .. }
+            | Self::LowerRequest { .. }
+            | Self::OwnVolumes { .. }
             | Self::AwaitTermination { .. }
             | Self::AwaitGangs { .. } => true,
         }
@@ -362,6 +411,14 @@ impl Change {
             }
             Self::SliceSize { from, to } => Step::ResizeSlices { from: *from, to: *to },
             Self::NarrowSlices { size, to: _, level } => Step::NarrowSlices { size: *size, level: Arc::clone(level) },
+            Self::OwnVolumes { claims } => Step::OwnVolumes { claims: claims.clone() },
+            Self::Label { nodes, keys } => {
+                let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+                Step::LabelNodes { nodes: Nodes { nodes: nodes.clone(), count }, keys: keys.clone() }
+            }
+            Self::Lower { resource, from, to } => {
+                Step::LowerRequest { resource: resource.clone(), from: *from, to: *to }
+            }
         })
     }
 }
@@ -379,8 +436,8 @@ impl Wait {
             Self::Passed(Passing::Terminating { pods, nodes, enough: _ }) => {
                 Step::AwaitTermination { pods: *pods, on: *nodes }
             }
-            Self::Passed(Passing::Assigned { gangs, nodes: _, enough: _ }) => {
-                Step::AwaitGangs { gangs: gangs.iter().map(|gang| Arc::from(gang.to_string())).collect() }
+            Self::Passed(Passing::Assigned { gangs, nodes: _, enough: _, any }) => {
+                Step::AwaitGangs { gangs: gangs.iter().map(|gang| Arc::from(gang.to_string())).collect(), any: *any }
             }
             Self::Node(node) => Step::RestoreNode { node: node.clone() },
             Self::Until(until) => Step::AwaitTime { until: *until },
@@ -395,9 +452,9 @@ fn freed(reason: &Misfit, nodes: Nodes) -> Option<Step> {
         Misfit::Unschedulable => Step::Uncordon { nodes },
         Misfit::NotReady => Step::MakeReady { nodes },
         Misfit::Taint { taint } => Step::Untaint { taint: Arc::clone(taint), nodes },
-        Misfit::Port => Step::FreePorts { nodes },
-        Misfit::Insufficient { resource } => Step::EndPods { resource: resource.clone(), nodes },
-        Misfit::Occupied => Step::MovePods { nodes },
+        Misfit::Port => Step::FreePorts { nodes, pods: Vec::new() },
+        Misfit::Insufficient { resource } => Step::EndPods { resource: resource.clone(), nodes, pods: Vec::new() },
+        Misfit::Occupied => Step::MovePods { nodes, pods: Vec::new() },
         Misfit::Held | Misfit::Shared | Misfit::Volume | Misfit::Selector => return None,
     })
 }
@@ -418,6 +475,8 @@ fn of_pool(change: &PoolChange, pool: &Arc<str>, instance_type: Option<&Arc<str>
             Step::AddReservation { pool, instance_type: instance_type.cloned(), hosts: *hosts }
         }
         PoolChange::Subnet { addresses } => Step::AddSubnet { pool, addresses: *addresses },
+        PoolChange::OnDemand => Step::AllowOnDemand { pool },
+        PoolChange::Labels { labels } => Step::LabelPool { pool, labels: labels.clone() },
         PoolChange::Price
         | PoolChange::OtherType { .. }
         | PoolChange::OtherCapacityType
@@ -433,14 +492,16 @@ impl Display for Step {
                 let parts: Vec<String> = capacities.iter().map(capacity).collect();
                 write!(f, "Free or add capacity for {}", parts.join(" and "))
             }
-            Self::RequireLevel { level: None } => f.write_str("Require no topology level"),
-            Self::RequireLevel { level: Some(level) } => write!(f, "Require one {level} instead"),
-            Self::DropExclusive => f.write_str("Ask for no exclusive domain"),
-            Self::DropSlices => f.write_str("Ask for no slices"),
-            Self::DropBalance => f.write_str("Ask for no balance"),
-            Self::WidenSlices { level } => write!(f, "Let each slice use a whole {level}"),
-            Self::NarrowSlices { size, level } => write!(f, "Ask for slices of {size} inside one {level} each"),
-            Self::ResizeSlices { from, to } => write!(f, "Ask for slices of {to} instead of {from}"),
+            Self::RequireLevel { level: None } => f.write_str("Remove muster.dev/topology-required"),
+            Self::RequireLevel { level: Some(level) } => write!(f, "Change muster.dev/topology-required to {level}"),
+            Self::DropExclusive => f.write_str("Remove muster.dev/exclusive-topology"),
+            Self::DropSlices => f.write_str("Remove muster.dev/slice-size and muster.dev/slice-topology"),
+            Self::DropBalance => f.write_str("Remove muster.dev/balance-topology"),
+            Self::WidenSlices { level } => write!(f, "Change muster.dev/slice-topology to {level}"),
+            Self::NarrowSlices { size, level } => {
+                write!(f, "Change muster.dev/slice-topology of the slices of {size} to {level}")
+            }
+            Self::ResizeSlices { from, to } => write!(f, "Change muster.dev/slice-size from {from} to {to}"),
             Self::Tolerate { taints } => {
                 write!(f, "Tolerate taint{} {} in the pods", plural(taints.len()), listed(taints))
             }
@@ -450,11 +511,23 @@ impl Display for Step {
             Self::DropSelector => f.write_str("Remove nodeSelector and node affinity from the pods"),
             Self::Uncordon { nodes } => write!(f, "Uncordon {nodes}"),
             Self::MakeReady { nodes } => write!(f, "Get {nodes} Ready"),
-            Self::FreePorts { nodes } => write!(f, "Free the host ports of {nodes}"),
-            Self::EndPods { resource, nodes } => write!(f, "End the pods that use {resource} on {nodes}"),
-            Self::MovePods { nodes } => write!(f, "Move pods that keep the members away off {nodes}"),
-            Self::SetMinimum { role, members } if role.is_empty() => write!(f, "Ask for a minimum of {members}"),
-            Self::SetMinimum { role, members } => write!(f, "Ask for a minimum of {members} for role {role}"),
+            Self::FreePorts { pods, nodes } | Self::EndPods { pods, nodes, .. } | Self::MovePods { pods, nodes }
+                if !pods.is_empty() =>
+            {
+                let shown: Vec<String> = pods.iter().take(PODS_SHOWN).map(ToString::to_string).collect();
+                write!(f, "Delete pod{} ", plural(pods.len()))?;
+                match pods.len().saturating_sub(PODS_SHOWN) {
+                    0 => f.write_str(&listed(&shown)),
+                    more => write!(f, "{} and {more} more on {nodes}", shown.join(", ")),
+                }
+            }
+            Self::FreePorts { nodes, .. } => write!(f, "Delete the pods that hold the host ports on {nodes}"),
+            Self::EndPods { resource, nodes, .. } => write!(f, "Delete the pods that use {resource} on {nodes}"),
+            Self::MovePods { nodes, .. } => write!(f, "Delete the pods that keep the members away on {nodes}"),
+            Self::SetMinimum { role, members } if role.is_empty() => {
+                write!(f, "Change muster.dev/gang-min to {members}")
+            }
+            Self::SetMinimum { role, members } => write!(f, "Change muster.dev/gang-min of role {role} to {members}"),
             Self::DropConstraints { constraints } => write!(f, "Take {} out of the pods", listed(constraints)),
             Self::SameTemplate { role, like } if role == like && role.is_empty() => {
                 f.write_str("Give all members one template")
@@ -465,20 +538,22 @@ impl Display for Step {
             Self::SameTemplate { role, like } => write!(f, "Give role {role} the template of role {like}"),
             Self::RaiseLimit { pool, resource, from, to } => {
                 let (from, to) = (amount(resource.as_str(), *from), at_least(resource.as_str(), *to));
-                write!(f, "Raise the limit {resource} of NodePool {pool} from {from} to {to}")
+                write!(f, "Raise spec.limits.{resource} of NodePool \"{pool}\" from {from} to {to}")
             }
             Self::RaiseCeiling { scope: CeilingScope::Pool, pool, from, to } => {
-                write!(f, "Raise spec.maxUsdPerHour of NodePool {pool} from {} to {}", usd(*from), usd(*to))
+                let (from, to) = (dollars(*from), dollars(*to));
+                write!(f, "Raise spec.maxUsdPerHour of NodePool \"{pool}\" from {from} to {to}")
             }
             Self::RaiseCeiling { scope: scope @ CeilingScope::Cluster, pool: _, from, to } => {
-                write!(f, "Raise {scope} in Muster's configuration from {} to {}", usd(*from), usd(*to))
+                write!(f, "Raise {scope} in Muster's configuration from {} to {}", dollars(*from), dollars(*to))
             }
             Self::RaiseMaxNodes { pool, from, to } => {
-                write!(f, "Raise maxNodesPerBatch of NodePool {pool} from {from} to {to}")
+                write!(f, "Raise spec.placement.maxNodesPerBatch of NodePool \"{pool}\" from {from} to {to}")
             }
             Self::AlignPlacementGroup { pool } => write!(
                 f,
-                "Make placementGroup of NodePool {pool} and the gang's annotation muster.dev/placement-group agree"
+                "Change spec.placement.placementGroup of NodePool \"{pool}\" to preferred, or remove muster.dev/placement-group \
+                 from the pods"
             ),
             Self::AddReservation { pool, instance_type, hosts } => {
                 f.write_str("Get a capacity reservation")?;
@@ -488,19 +563,45 @@ impl Display for Step {
                 if let Some(name) = instance_type {
                     write!(f, " of {name}")?;
                 }
-                write!(f, " that the node class of NodePool {pool} selects")
+                write!(f, " that the EC2NodeClass of NodePool \"{pool}\" selects")
             }
             Self::AddSubnet { pool, addresses } => {
                 f.write_str("Add a subnet")?;
                 if let Some(addresses) = addresses {
                     write!(f, " with {addresses} free addresses")?;
                 }
-                write!(f, " to the node class of NodePool {pool}")
+                write!(f, " to the EC2NodeClass of NodePool \"{pool}\"")
             }
-            Self::CreateNodePool { instance_type, zone, nodes } => {
+            Self::CreateNodePool { instance_type, zone, nodes, level } => {
                 write!(f, "Create a NodePool that may provision {nodes} {instance_type}")?;
-                zone.as_ref().map_or(Ok(()), |zone| write!(f, " in {zone}"))
+                if let Some(zone) = zone {
+                    write!(f, " in {zone}")?;
+                }
+                match level {
+                    Some(level) => write!(f, " (the {level} of new nodes is known only once they run)"),
+                    None => Ok(()),
+                }
             }
+            Self::AllowOnDemand { pool } => {
+                write!(f, "Add on-demand to the requirement muster.dev/capacity-type of NodePool \"{pool}\"")
+            }
+            Self::LabelPool { pool, labels } => {
+                let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                let (word, labels) = (plural(labels.len()), listed(&labels));
+                write!(f, "Add label{word} {labels} to spec.template.metadata.labels of NodePool \"{pool}\"")
+            }
+            Self::LowerRequest { resource, from, to } => {
+                let (from, to) = (amount(resource.as_str(), *from), amount(resource.as_str(), *to));
+                write!(f, "Lower {resource} of each member from {from} to {to}")
+            }
+            Self::LabelNodes { nodes, keys } => {
+                write!(f, "Label {nodes} with {}: the values are those of ec2 DescribeInstanceTopology", listed(keys))
+            }
+            Self::OwnVolumes { claims } => write!(
+                f,
+                "Give each member a claim of its own, or a volume that many nodes may use (ReadWriteMany), in place of {}",
+                listed(claims)
+            ),
             Self::StateSize => f.write_str(
                 "Set the annotation muster.dev/gang-size on the pods, or muster.dev/gang-min for an elastic gang",
             ),
@@ -528,10 +629,17 @@ impl Display for Step {
                 plural(*on),
                 if *pods == 1 { "is" } else { "are" }
             ),
-            Self::AwaitGangs { gangs } => {
-                let (word, them) = if gangs.len() == 1 { ("gang", "it") } else { ("gangs", "them") };
-                write!(f, "Wait for {word} {} to end: the capacity is assigned to {them}", listed(gangs))
-            }
+            Self::AwaitGangs { gangs, any } => match (gangs.as_slice(), any) {
+                ([one], _) => write!(f, "Wait for gang {one} to end: the capacity is assigned to it"),
+                (_, true) => {
+                    let gangs = listed_with(gangs, "or");
+                    write!(f, "Wait for any one of gangs {gangs} to end: the capacity is assigned to them")
+                }
+                (_, false) => {
+                    let gangs = listed(gangs);
+                    write!(f, "Wait for gangs {gangs} to end: the capacity is assigned to them")
+                }
+            },
             Self::RestoreNode { node } => write!(f, "Bring node {node} back, or delete the pod on it"),
             Self::AwaitTime { until } => write!(f, "Wait: it is tried again after {}", moment(*until)),
             Self::AwaitPods => f.write_str("Wait for the owner to recreate its pods"),
@@ -539,14 +647,9 @@ impl Display for Step {
     }
 }
 
-impl Display for Nodes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.nodes.as_slice() {
-            [] => write!(f, "{} more node{}", self.count, plural(self.count)),
-            [one] => write!(f, "node {one}"),
-            all => write!(f, "nodes {}", listed(all)),
-        }
-    }
+/// An amount of money as a field of an object takes it.
+fn dollars(micros: u64) -> String {
+    format!("\"{}.{:02}\"", micros / 1_000_000, micros % 1_000_000 / 10_000)
 }
 
 fn capacity(Capacity { level, domain, members, role }: &Capacity) -> String {
@@ -567,23 +670,6 @@ fn capacity(Capacity { level, domain, members, role }: &Capacity) -> String {
     text
 }
 
-fn listed<T: Display>(items: &[T]) -> String {
-    let mut shown: Vec<String> = items.iter().take(SHOWN).map(ToString::to_string).collect();
-    let more = items.len().saturating_sub(SHOWN);
-    if more > 0 {
-        shown.push(format!("{more} more"));
-    }
-    match shown.split_last() {
-        None => String::new(),
-        Some((last, [])) => last.clone(),
-        Some((last, others)) => format!("{} and {last}", others.join(", ")),
-    }
-}
-
-fn plural<N: Copy + PartialEq + From<u8>>(count: N) -> &'static str {
-    if count == N::from(1) { "" } else { "s" }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -600,9 +686,39 @@ mod tests {
         let raise = Help::Pool { pool: "h100".into(), instance_type: None, count: None, changes: vec![limit] };
         assert_eq!(
             raise.instruction().as_deref(),
-            Some("Raise the limit nvidia.com/gpu of NodePool h100 from 64 to 80")
+            Some("Raise spec.limits.nvidia.com/gpu of NodePool \"h100\" from 64 to 80")
         );
         assert_eq!(Help::Nothing.instruction(), None);
+    }
+
+    #[test]
+    fn steps_of_one_remedy_are_one_sentence_with_values_that_can_be_pasted() {
+        let limit = Step::RaiseLimit { pool: "gpu".into(), resource: "nodes".into(), from: 2, to: 3 };
+        let (from, to) = (100_000_000, 2_165_120_000);
+        let ceiling = Step::RaiseCeiling { scope: CeilingScope::Pool, pool: "gpu".into(), from, to };
+        assert_eq!(
+            instruction(&[limit, ceiling]).as_deref(),
+            Some(
+                "Raise spec.limits.nodes of NodePool \"gpu\" from 2 to 3, and raise spec.maxUsdPerHour of NodePool \"gpu\" \
+                 from \"100.00\" to \"2165.12\""
+            )
+        );
+    }
+
+    #[test]
+    fn nodes_whose_place_in_the_network_is_not_known_are_not_known_to_be_enough() {
+        let create = |level: Option<&str>| Step::CreateNodePool {
+            instance_type: "p5.48xlarge".into(),
+            zone: None,
+            nodes: 2,
+            level: level.map(Arc::from),
+        };
+        assert!(create(None).is_enough());
+        assert!(!create(Some("layer-3")).is_enough());
+        assert_eq!(
+            create(Some("layer-3")).to_string(),
+            "Create a NodePool that may provision 2 p5.48xlarge (the layer-3 of new nodes is known only once they run)"
+        );
     }
 
     #[test]

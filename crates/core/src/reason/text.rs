@@ -212,7 +212,7 @@ impl fmt::Display for Passing {
                 write!(f, "{pods} terminating pod{s} {holds} capacity on {nodes} node{ns}")?;
                 f.write_str(if *enough { ": would fit once they are gone" } else { "" })
             }
-            Self::Assigned { gangs, nodes, enough } => {
+            Self::Assigned { gangs, nodes, enough, any } => {
                 write!(
                     f,
                     "capacity on {nodes} node{} is assigned to gang{}",
@@ -223,7 +223,11 @@ impl fmt::Display for Passing {
                     }
                 )?;
                 list(gangs.iter(), f)?;
-                f.write_str(if *enough { ": would fit without that" } else { "" })
+                f.write_str(match (enough, *any && gangs.len() > 1) {
+                    (true, true) => ": would fit without that of any one of them",
+                    (true, false) => ": would fit without that",
+                    (false, _) => "",
+                })
             }
         }
     }
@@ -275,8 +279,8 @@ impl fmt::Display for Help {
                     None => write!(f, " in NodePool {pool}"),
                 }
             }
-            Self::NewPool { offer: None } => f.write_str("a NodePool that may provision nodes"),
-            Self::NewPool { offer: Some(NewOffer { instance_type, count, zone }) } => {
+            Self::NewPool { offer: None } => f.write_str("there is no NodePool that may provision nodes"),
+            Self::NewPool { offer: Some(NewOffer { instance_type, count, zone, level: _ }) } => {
                 write!(f, "a NodePool that may provision {count} {instance_type}")?;
                 zone.as_ref().map_or(Ok(()), |zone| write!(f, " in {zone}"))
             }

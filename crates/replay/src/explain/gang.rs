@@ -1,7 +1,9 @@
 //! One gang: where it goes or why it waits, level by level, node group by node group, candidate by candidate.
 
 use jiff::Timestamp;
+use muster_core::fit::Misfit;
 use muster_core::planner::plan::Refusal;
+use muster_core::reason::{Passing, Why};
 use serde::Serialize;
 
 use super::remedies::{self, Remedy};
@@ -165,6 +167,32 @@ pub(super) fn explain(
     Ok(of(study, catalogue, entry, detail, ahead))
 }
 
+/// What blocks nodes, with what the gang's volumes and other gangs have to do with it.
+fn what(reason: &Misfit, detail: &Detail) -> String {
+    let passing = match &detail.why {
+        Some(Why::Refused { passing, .. }) => passing.as_slice(),
+        _ => &[],
+    };
+    match (reason, &detail.volumes) {
+        (Misfit::Volume, Some(volumes)) => format!("{reason}: {volumes}"),
+        (Misfit::Insufficient { .. }, _) => {
+            let assigned = passing.iter().find_map(|one| match one {
+                Passing::Assigned { gangs, nodes, .. } => Some((gangs, nodes)),
+                Passing::Terminating { .. } => None,
+            });
+            assigned.map_or_else(
+                || reason.to_string(),
+                |(gangs, nodes)| {
+                    let gangs: Vec<String> = gangs.iter().map(ToString::to_string).collect();
+                    let s = if gangs.len() == 1 { "" } else { "s" };
+                    format!("{reason}; {nodes} of them assigned to gang{s} {}", gangs.join(", "))
+                },
+            )
+        }
+        _ => reason.to_string(),
+    }
+}
+
 /// The explanation of an entry.
 pub(super) fn of(
     study: &Study,
@@ -203,7 +231,7 @@ pub(super) fn of(
     let blocked = shortfall.map(|shortfall| shortfall.blocked.as_slice()).unwrap_or_default();
     let blocking = |blocked: &muster_core::planner::plan::Blocked| Blocking {
         code: Code::of_misfit(&blocked.reason),
-        what: blocked.reason.to_string(),
+        what: what(&blocked.reason, detail),
         nodes: blocked.nodes,
     };
     let choice = |candidate: &Candidate| Choice {
@@ -223,7 +251,7 @@ pub(super) fn of(
         outcome: entry.outcome,
         summary: headline.clone(),
         headline,
-        remedies: remedies::remedies(entry, &detail.excluded, detail.why.as_ref(), catalogue),
+        remedies: remedies::remedies(entry, detail, catalogue),
         ahead,
         roles: entry.roles.clone(),
         members: entry.members.clone(),

@@ -1,13 +1,18 @@
 //! The one headline of a gang and its numbered remedies, cheapest first. Nothing is stated twice.
 
+use std::sync::Arc;
+
 use muster_core::ec2::CapacityType;
 use muster_core::model::money::usd;
+use muster_core::model::names::NodeName;
+use muster_core::model::resources::amount;
 use muster_core::planner::plan::Refusal;
-use muster_core::reason::{Help, Step, Why, instruction, keeps_the_type};
+use muster_core::reason::{Help, PodHolds, Step, Why, instruction, keeps_the_type};
 use serde::Serialize;
 
 use crate::catalogue::Catalogue;
-use crate::document::{Code, GangEntry, MemberState, Outcome, Reason};
+use crate::document::{Code, GangEntry, MemberState, Outcome};
+use crate::study::{Detail, Holds};
 
 /// One thing that would help alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -43,23 +48,24 @@ impl Remedy {
     }
 }
 
-/// Remedies that are enough, then those that come first, each group with what stands above it and the number of its first.
+/// Remedies that are enough, then those that may be, each group with what stands above it and the number of its first.
 #[must_use]
 pub fn groups<T>(remedies: &[T], enough: impl Fn(&T) -> bool) -> Vec<(&'static str, usize, &[T])> {
     let mut first = 1;
     let groups = remedies.chunk_by(|one, next| enough(one) == enough(next)).map(|group| {
         let number = first;
         first += group.len();
-        (heading(group.iter().all(&enough), group.len()), number, group)
+        (heading(group.iter().all(&enough), group.len(), number), number, group)
     });
     groups.collect()
 }
 
-fn heading(enough: bool, count: usize) -> &'static str {
-    match (enough, count) {
-        (true, 1) => "this is enough",
-        (true, _) => "any one of these is enough, easiest first",
-        (false, _) => "this comes first; whether the gang fits is planned after it",
+fn heading(enough: bool, count: usize, number: usize) -> &'static str {
+    match (enough, count, number) {
+        (true, 1, _) => "this is enough",
+        (true, ..) => "any one of these is enough, easiest first",
+        (false, _, 1) => "this comes first; whether the gang fits is planned after it",
+        (false, ..) => "this may help; whether the gang fits is planned after it",
     }
 }
 
@@ -90,12 +96,9 @@ pub(super) fn headline(entry: &GangEntry, why: Option<&Why>, refusal: Option<&Re
 }
 
 /// Everything that would help alone.
-pub(super) fn remedies(
-    entry: &GangEntry,
-    excluded: &[Reason],
-    why: Option<&Why>,
-    catalogue: &Catalogue,
-) -> Vec<Remedy> {
+pub(super) fn remedies(entry: &GangEntry, detail: &Detail, catalogue: &Catalogue) -> Vec<Remedy> {
+    let Detail { excluded, why, holders, .. } = detail;
+    let why = why.as_ref();
     let may = match entry.outcome {
         Outcome::Waiting | Outcome::Refused | Outcome::Invalid => true,
         // What runs or is on its way needs no remedy.
@@ -105,11 +108,11 @@ pub(super) fn remedies(
     let reasons = entry.reasons.iter().chain(excluded).filter(|_| may);
     let headline = why.map(ToString::to_string);
     for reason in reasons {
-        let change = match &*reason.help {
+        let change: Vec<Step> = match &*reason.help {
             Help::Describe(text) if headline.as_deref() == Some(&**text) => {
                 why.and_then(Why::step).into_iter().collect()
             }
-            help => help.steps(),
+            help => help.steps().into_iter().map(|step| with_pods(step, holders)).collect(),
         };
         let Some(text) = instruction(&change) else { continue };
         if let Some((_, _, known)) = found.iter_mut().find(|(_, _, known)| known.text == text) {
@@ -142,7 +145,66 @@ pub(super) fn remedies(
         found.push((reason.help.effort(), all, remedy));
     }
     found.sort_by_key(|(effort, price, remedy)| (!remedy.enough, *effort, *price));
-    found.into_iter().map(|(_, _, remedy)| remedy).collect()
+    let mut remedies: Vec<Remedy> = found.into_iter().map(|(_, _, remedy)| remedy).collect();
+    // What is on its way anyway is waited for: nothing else is to be done, and least of all paid for.
+    if remedies.iter().any(is_on_its_way) {
+        remedies.retain(is_on_its_way);
+    }
+    // Capacity from wherever says no more than the headline.
+    let anywhere = |remedy: &Remedy| remedy.change.iter().all(|step| matches!(step, Step::AddCapacity { .. }));
+    if remedies.iter().any(|remedy| remedy.enough && !anywhere(remedy)) {
+        remedies.retain(|remedy| !anywhere(remedy));
+    }
+    remedies
+}
+
+/// A step with the pods that it is about, if there is one on each of its nodes.
+fn with_pods(mut step: Step, holders: &[Holds]) -> Step {
+    type What = Box<dyn Fn(&Holds) -> Option<String>>;
+    let (nodes, pods, what): (_, _, What) = match &mut step {
+        Step::EndPods { resource, nodes, pods } => {
+            let name = resource.clone();
+            let what = move |holds: &Holds| {
+                let held = holds.held.requested.get(name.as_str());
+                (held > 0).then(|| format!("{name} {}", amount(name.as_str(), held)))
+            };
+            (&*nodes, pods, Box::new(what))
+        }
+        Step::FreePorts { nodes, pods } => {
+            let ports = |holds: &Holds| {
+                let ports: Vec<String> = holds.held.ports.iter().map(|port| port.port.to_string()).collect();
+                (!ports.is_empty()).then(|| format!("host port {}", ports.join(", ")))
+            };
+            (&*nodes, pods, Box::new(ports))
+        }
+        Step::MovePods { nodes, pods } => (&*nodes, pods, Box::new(|_: &Holds| Some(String::new()))),
+        _ => return step,
+    };
+    let of = |node: &NodeName| {
+        let mut found = holders.iter().filter(|holds| holds.node == *node && !holds.stays).collect::<Vec<_>>();
+        found.retain(|holds| what(holds).is_some());
+        found
+    };
+    let mut found = Vec::new();
+    for node in &nodes.nodes {
+        let here = of(node);
+        found.extend(here.iter().filter_map(|holds| {
+            Some(PodHolds { pod: Arc::clone(&holds.pod), holds: what(holds)?.into(), node: node.clone() })
+        }));
+        // Which of several keeps members away is not known.
+        let unclear = found.last().is_some_and(|last| last.holds.is_empty()) && here.len() > 1;
+        if here.is_empty() || unclear {
+            return step;
+        }
+    }
+    *pods = found;
+    step
+}
+
+/// Whether the gang fits once what is joining or ending has done so.
+fn is_on_its_way(remedy: &Remedy) -> bool {
+    let on_its_way = |step: &Step| matches!(step, Step::AwaitNodes { .. } | Step::AwaitTermination { .. });
+    remedy.enough && !remedy.change.is_empty() && remedy.change.iter().all(on_its_way)
 }
 
 fn first(entry: &GangEntry) -> String {
@@ -161,7 +223,7 @@ mod tests {
     #[test]
     fn a_remedy_says_what_all_its_nodes_cost_together() {
         let remedy = |nodes| Remedy {
-            text: "Raise the limit nodes of NodePool h100 from 64 to 72".to_owned(),
+            text: "Raise spec.limits.nodes of NodePool \"h100\" from 64 to 72".to_owned(),
             change: Vec::new(),
             enough: true,
             codes: Vec::new(),

@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use muster_api::keys;
 use muster_core::fit::{self, Misfit};
-use muster_core::gang::{Pending, Wanted, build_request};
+use muster_core::gang::{Pending, RequestError, Wanted, build_request};
 use muster_core::model::gang::{Pod, RoleStated};
 use muster_core::model::names::{NodeName, PodUid};
 use muster_core::model::node::Usage;
+use muster_core::model::pod::Operator;
 use muster_core::planner;
 use muster_core::planner::check::{self, Severity};
 use muster_core::planner::plan::{
-    GangRequest, Host, LevelIndex, Place, Plan, Policy, Problem, Refusal, Report, Role, RolePlace, SearchBudget, Seed,
+    Change, GangRequest, Host, LevelIndex, Place, Plan, Policy, Problem, Refusal, Report, Role, RolePlace,
+    SearchBudget, Seed,
 };
-use muster_core::reason::Why;
+use muster_core::reason::{Help, Why};
 
 use super::requests::Request;
 use super::work::{Pods, Work, placement_group, pseudo, recognised, refused};
@@ -24,8 +26,11 @@ use crate::document::{
 };
 use crate::gangs::Found;
 use crate::reasons::{self, described};
-use crate::study::Detail;
+use crate::study::{Detail, Holds};
 use crate::topology;
+
+/// Claims named one by one.
+const CLAIMS_SHOWN: usize = 3;
 
 /// What is planned: the request, and which rank each place has in each role.
 pub(super) struct Demand<'a> {
@@ -119,6 +124,8 @@ impl Planning<'_> {
                     | Refusal::Undecided(_) => Vec::new(),
                 };
                 entry.reasons.extend(passing.iter().map(|passing| Reason::from(passing.reason())));
+                detail.holders = self.holders_of(&entry.reasons);
+                detail.volumes = reached(&demand.request, work);
                 detail.why = Some(Why::Refused { refusal: refusal.clone(), passing });
                 detail.refusal = Some(refusal);
                 if may_help && !self.awaits(&problem, &mut entry, &mut detail) {
@@ -140,6 +147,16 @@ impl Planning<'_> {
         let name = self.focus.as_ref()?;
         let host = problem.hosts.iter().find(|host| host.node.name == *name)?;
         Some(fit::slots(&problem.gang.roles.first()?.shape, &host.node, &host.usage))
+    }
+
+    /// Pods on the nodes that a reason names to be freed.
+    fn holders_of(&self, reasons: &[Reason]) -> Vec<Holds> {
+        let freed = reasons.iter().filter_map(|reason| match &*reason.help {
+            Help::Change(Change::Free { nodes, .. }) => Some(nodes),
+            _ => None,
+        });
+        let freed: BTreeSet<&NodeName> = freed.flatten().collect();
+        self.holders.iter().filter(|holds| freed.contains(&holds.node)).cloned().collect()
     }
 
     /// What a plan's report says beside the document.
@@ -194,7 +211,7 @@ impl Planning<'_> {
     }
 
     fn of_pods<'w>(&mut self, pods: &'w Pods) -> Result<Demand<'w>, Nothing> {
-        let Pods { found, pending, .. } = pods;
+        let Pods { found, .. } = pods;
         if let Some(fault) = &found.fault {
             return Err(Nothing::Why(Box::new(Why::Invalid(fault.clone()))));
         }
@@ -205,12 +222,7 @@ impl Planning<'_> {
             return Err(Nothing::Why(Box::new(why)));
         }
         let members: Vec<_> = found.members.values().map(|known| Arc::clone(&known.core)).collect();
-        let bound = members.iter().any(|member| member.node.is_some());
-        let started = bound || !found.done.is_empty() || found.done_unranked > 0;
-        let values = Pending { taint: keys::GANG_PENDING, values: pending };
-        let gang = pseudo(stated, started);
-        // Members that ended are trimmed below: a dump may have lost their pods and still say how many there were.
-        let wanted = build_request(stated, &gang, (&members, &[]), &BTreeSet::new(), &self.levels, &values);
+        let wanted = self.untrimmed(pods, &members);
         let mut wanted = wanted.map_err(|error| Nothing::Why(Box::new(refused(error))))?;
         self.report_surplus(found, &wanted.request);
         trim(&mut wanted, &found.done, found.done_unranked);
@@ -223,6 +235,25 @@ impl Planning<'_> {
             placement_group: placement_group(&stated.topology_requests),
             booked: stated.booking.is_some(),
         })
+    }
+
+    /// What these members ask for together.
+    ///
+    /// Errors: why that is nothing that can be planned.
+    pub(super) fn wanted(&self, pods: &Pods, members: &[Arc<Pod>]) -> Result<Wanted, RequestError> {
+        let mut wanted = self.untrimmed(pods, members)?;
+        trim(&mut wanted, &pods.found.done, pods.found.done_unranked);
+        Ok(wanted)
+    }
+
+    /// The same with places of members that ended: a dump may have lost their pods and still say how many there were.
+    fn untrimmed(&self, pods: &Pods, members: &[Arc<Pod>]) -> Result<Wanted, RequestError> {
+        let Pods { found, pending, .. } = pods;
+        let bound = members.iter().any(|member| member.node.is_some());
+        let started = bound || !found.done.is_empty() || found.done_unranked > 0;
+        let values = Pending { taint: keys::GANG_PENDING, values: pending };
+        let gang = pseudo(&found.stated, started);
+        build_request(&found.stated, &gang, (members, &[]), &BTreeSet::new(), &self.levels, &values)
     }
 
     fn of_request<'w>(&self, request: &Request) -> Result<Demand<'w>, Nothing> {
@@ -363,6 +394,27 @@ pub(super) fn solve(problem: &Problem, policy: &Policy) -> (Plan, Report, Vec<Re
     let fatal = notes.into_iter().filter(|note| note.severity == Severity::Fatal);
     let faults = fatal.map(|note| described(Code::PlanRejected, note.to_string())).collect();
     (plan, report, faults)
+}
+
+/// Where the volumes of the members are, if zones are named.
+fn reached(request: &GangRequest, work: &Work) -> Option<String> {
+    let shapes = request.roles.iter().map(|role| &role.shape);
+    let requirements = shapes.flat_map(|shape| shape.volumes.iter().flatten()).flat_map(|term| &term.expressions);
+    let of_zone = requirements.filter(|one| one.operator == Operator::In && one.key.ends_with("/zone"));
+    let zones: BTreeSet<&str> = of_zone.flat_map(|one| &one.values).map(|zone| &**zone).collect();
+    let members = work.found()?.members.values();
+    let volumes = members.filter_map(|known| known.object.spec.as_ref()?.volumes.as_ref()).flatten();
+    let claims: BTreeSet<&str> =
+        volumes.filter_map(|volume| Some(&*volume.persistent_volume_claim.as_ref()?.claim_name)).collect();
+    let word = match claims.len() {
+        0 => return None,
+        1 => "claim",
+        _ => "claims",
+    };
+    let mut named: Vec<&str> = claims.iter().copied().take(CLAIMS_SHOWN).collect();
+    named.extend((claims.len() > CLAIMS_SHOWN).then_some("…"));
+    let zones: Vec<&str> = zones.into_iter().collect();
+    (!zones.is_empty()).then(|| format!("{word} {} in {}", named.join(", "), zones.join(", ")))
 }
 
 /// How far the plan may be from the best.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use muster_api::keys;
 use muster_core::gang;
+use muster_core::model::gang::Pod;
 use muster_core::model::names::NodeName;
 use muster_core::model::node::Node;
 use muster_core::offering::{Amounts, Exclusion, counted};
-use muster_core::planner::plan::{Host, Problem, TopologyRequests};
+use muster_core::planner::plan::{GangRequest, Host, Problem, TopologyRequests};
 use muster_core::reason::{Joining, Unsold, Why};
 
 use super::Planning;
@@ -101,6 +102,9 @@ impl Planning<'_> {
         if provisioned {
             return;
         }
+        let alternatives = self.alternatives(demand, problem, work);
+        entry.reasons.extend(alternatives.enough);
+        detail.excluded.splice(0..0, alternatives.facts);
         if sale.purchases.is_empty() {
             entry.reasons.extend(sale.excluded);
         } else {
@@ -125,19 +129,7 @@ impl Planning<'_> {
         detail: &mut Detail,
     ) -> Result<(), String> {
         let new = purchase.hosts(0);
-        let mut hosts = new.clone();
-        if purchase.beside > 0 {
-            hosts.extend(self.cluster.hosts(demand.sample));
-        } else {
-            for node in bound.iter().filter_map(|name| self.cluster.node(name)) {
-                // Members stay where they are, and nobody joins them there: the provisioned nodes are for the rest.
-                let node = Node { unschedulable: true, ready: false, ..Node::clone(node) };
-                hosts.push(Host { node: Arc::new(node), usage: Arc::default() });
-            }
-        }
-        let mut gang = demand.request.clone();
-        gang.topology_requests = self.without_network(gang.topology_requests, &new);
-        let problem = Problem { levels: self.levels.clone(), hosts, gang };
+        let problem = self.on_purchase(purchase, &new, &demand.request, demand.sample, bound);
         let (plan, report, faults) = solve(&problem, &self.policy);
         if let Some(refusal) = &report.refusal {
             return Err(refusal.to_string());
@@ -153,6 +145,30 @@ impl Planning<'_> {
         self.describe(demand, work, &plan, &levels_of(&report), new, entry);
         self.note(&report, detail);
         Ok(())
+    }
+
+    /// What the planner is asked on provisioned nodes beside running members, and beside running nodes where that is counted on.
+    pub(super) fn on_purchase(
+        &self,
+        purchase: &Purchase,
+        new: &[Host],
+        request: &GangRequest,
+        sample: Option<&Pod>,
+        bound: &BTreeSet<NodeName>,
+    ) -> Problem {
+        let mut hosts = new.to_vec();
+        if purchase.beside > 0 {
+            hosts.extend(self.cluster.hosts(sample));
+        } else {
+            for node in bound.iter().filter_map(|name| self.cluster.node(name)) {
+                // Members stay where they are, and nobody joins them there: the provisioned nodes are for the rest.
+                let node = Node { unschedulable: true, ready: false, ..Node::clone(node) };
+                hosts.push(Host { node: Arc::new(node), usage: Arc::default() });
+            }
+        }
+        let mut gang = request.clone();
+        gang.topology_requests = self.without_network(gang.topology_requests, new);
+        Problem { levels: self.levels.clone(), hosts, gang }
     }
 
     /// Where provisioned nodes stand in the network is known only once they run: of the cap, the zone is left, if they have

@@ -39,9 +39,8 @@ fn a_refused_gang_is_reported_level_by_level_with_what_blocks_and_what_would_hel
         &text,
         &[
             "gang team-a/train waits: needs capacity for 4 members in one layer-3; the best, us-east-1a/nn-1/nn-2/nn-a, has capacity for 2\n",
-            "  1. Require one layer-2 instead. [DoesNotFit]\n",
+            "  1. Change muster.dev/topology-required to layer-2. [DoesNotFit]\n",
             "1 node: ",
-            "Free or add capacity for 2 more members in layer-3",
         ],
     );
     let reported = json(&dump("refused"), &gang("train"));

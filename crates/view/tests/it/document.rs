@@ -162,7 +162,8 @@ fn a_refused_gang_has_a_headline_and_numbered_remedies() {
     let gang = &overview.gangs[0];
     assert!(gang.waiting);
     assert!(gang.headline.starts_with("waits: needs capacity for 4 members in one layer-3"), "{}", gang.headline);
-    assert!(gang.remedies.iter().any(|remedy| remedy.text == "Require one layer-2 instead"), "{:?}", gang.remedies);
+    let widen = "Change muster.dev/topology-required to layer-2";
+    assert!(gang.remedies.iter().any(|remedy| remedy.text == widen), "{:?}", gang.remedies);
     assert!(!gang.headline.contains("topology.k8s.aws"), "levels have names: {}", gang.headline);
 }
 

@@ -46,6 +46,24 @@ fn capacity_assigned_to_another_gang_is_named_with_the_gang() {
 }
 
 #[test]
+fn of_two_gangs_whose_capacity_would_do_each_either_is_enough() {
+    let mut sim = Sim::new(&[("n1", 4), ("n2", 4)]);
+    sim.scheduler = false;
+    sim.gang("first", 4, 4);
+    sim.gang("second", 4, 4);
+    sim.settle();
+    sim.gang("third", 4, 4);
+    sim.settle();
+    let stated = sim.message("third");
+    let both = "capacity on 2 nodes is assigned to gangs ns/first, ns/second: would fit without that";
+    assert!(stated.contains(&format!("{both} of any one of them")), "{stated}");
+    sim.gang("fourth", 8, 8);
+    sim.settle();
+    let stated = sim.message("fourth");
+    assert!(stated.contains(both) && !stated.contains("any one"), "{stated}");
+}
+
+#[test]
 fn assignments_whose_end_would_not_be_enough_are_named_without_hope() {
     let mut sim = Sim::new(&[("n1", 4)]);
     sim.scheduler = false;
@@ -184,7 +202,8 @@ fn what_no_change_can_help_says_what_is_waited_for() {
     assert!(waits(&Why::Provisioning { batch: None, count: None }));
     assert!(waits(&Why::Booking { request: Arc::from("request") }));
     assert!(waits(&Why::Restarting));
-    let refusal = muster_core::planner::plan::Refusal::BoundOutside { node: "gone".into(), changes: Vec::new() };
+    let refusal =
+        muster_core::planner::plan::Refusal::BoundOutside { node: "gone".into(), inside: None, changes: Vec::new() };
     assert!(waits(&Why::refused(&refusal)));
 }
 
@@ -192,7 +211,8 @@ fn what_no_change_can_help_says_what_is_waited_for() {
 fn whatever_is_written_about_a_reason_begins_with_its_headline() {
     let mut sim = Sim::new(&[("a", 4)]);
     let node = "a-1".into();
-    let refusal = muster_core::planner::plan::Refusal::BoundOutside { node, changes: vec![Change::Share] };
+    let refusal =
+        muster_core::planner::plan::Refusal::BoundOutside { node, inside: None, changes: vec![Change::Share] };
     sim.gang("train", 8, 8);
     sim.settle();
     let text = || Arc::from("text");

@@ -157,7 +157,9 @@ pub(super) fn check(problem: &Problem, policy: &Policy, changes: &[Change]) -> V
                 topology_requests.slices[index].level = *to;
                 "change: narrow slices"
             }
-            Change::Free { .. } => panic!("no change of the planner's"),
+            Change::Free { .. } | Change::Lower { .. } | Change::OwnVolumes { .. } | Change::Label { .. } => {
+                panic!("no change of the planner's")
+            }
             Change::Capacity { capacities } => {
                 for (index, capacity) in capacities.iter().enumerate() {
                     assert!(capacity.members > 0, "{capacities:?}");
@@ -295,8 +297,8 @@ fn every_kind_of_change_has_its_own_words() {
          with others in its domain",
         "needs capacity for 4 members in one rack; the best, a/1, has capacity for 2; would fit if only one zone were required: a has capacity for 5, or \
          with capacity for 2 more in rack a/1",
-        "needs capacity for 4 members in one zone; the best, a, has capacity for 2; would fit with capacity for 1 more in rack a/1, or with \
-         slices inside one zone each, or with no slices",
+        "needs capacity for 4 members in one zone; the best, a, has capacity for 2 in whole slices of 2; would fit with capacity for 1 more in \
+         rack a/1, or with slices inside one zone each, or with no slices",
         "needs capacity for 7 members in one zone; the best, a, has capacity for 5; would fit with capacity for 2 more in zone a",
     ];
     assert_eq!(texts.iter().map(String::as_str).collect::<Vec<_>>(), expected);

@@ -105,7 +105,10 @@ pub(super) fn compare(seed: u64, problem: &Problem, policy: &Policy) -> Vec<(&'s
             }
             build::check_fixed_point(problem, policy, &plan, &report);
         }
-        (Answer::BoundOutside { node }, Some(Refusal::BoundOutside { node: found, changes: bound_changes })) => {
+        (
+            Answer::BoundOutside { node },
+            Some(Refusal::BoundOutside { node: found, changes: bound_changes, inside: _ }),
+        ) => {
             assert!(node == found.as_str() || node == "*", "{}", context());
             changes = change::check(problem, policy, bound_changes);
         }

@@ -291,8 +291,8 @@ const KINDS: &[Kind] = &[
     kind(
         "slices that no rack holds",
         || sliced(&[3, 1], 4, 2, 1),
-        "needs capacity for 4 members in one zone; the best, a, has capacity for 2; would fit with capacity for 1 more in rack a/0, or \
-         with slices inside one zone each, or with no slices",
+        "needs capacity for 4 members in one zone; the best, a, has capacity for 2 in whole slices of 2; would fit with capacity for 1 more in \
+         rack a/0, or with slices inside one zone each, or with no slices",
         Changes(&["change: capacity", "change: widen slices", "change: unslice"]),
     ),
     kind(
@@ -320,8 +320,8 @@ const KINDS: &[Kind] = &[
             gang.gang.topology_requests.slices = vec![SliceTopologyRequest { size: 2, level: 2 }];
             gang
         },
-        "needs capacity for 4 members in one rack; the best, a/0, has capacity for 2; would fit with capacity for 1 more in host \
-         a/0/r0-n0, or with slices inside one rack each, or with no slices",
+        "needs capacity for 4 members in one rack; the best, a/0, has capacity for 2 in whole slices of 2; would fit with capacity for 1 \
+         more in host a/0/r0-n0, or with slices inside one rack each, or with no slices",
         Changes(&["change: capacity", "change: widen slices", "change: unslice"]),
     ),
     kind(
@@ -345,7 +345,7 @@ const KINDS: &[Kind] = &[
             gang.gang.topology_requests.exclusive = RACK;
             gang
         },
-        "needs capacity for 6 members in one zone; the best, a, has capacity for 4; would fit with others in its domain",
+        "needs capacity for 6 members in one zone; the best, a, has capacity for 4 in whole slices of 2; would fit with others in its domain",
         Changes(&["change: share"]),
     ),
     kind(
@@ -401,8 +401,7 @@ const KINDS: &[Kind] = &[
             }
             gang
         },
-        "a member is bound to node r1-n0, outside the domain the gang requires; would fit with only one zone \
-         required",
+        "a member is bound to node r1-n0, outside rack a/0, where the others are; would fit with only one zone required",
         Changes(&["change: widen"]),
     ),
     kind(

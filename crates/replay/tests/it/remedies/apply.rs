@@ -45,13 +45,53 @@ fn one(objects: &[Value], gang: &Value, step: &Value) -> Vec<Vec<Value>> {
         "movePods" => end(&mut changed, step, |pod| pod.to_string().contains("podAntiAffinity")),
         "awaitTermination" => changed.retain(|one| one["metadata"]["deletionTimestamp"].is_null()),
         "awaitGangs" => {
-            for other in step["gangs"].as_array().unwrap() {
-                let (namespace, name) = other.as_str().unwrap().split_once('/').unwrap();
-                changed.retain(|one| {
-                    one["metadata"]["namespace"] != namespace || !is_of(one, name) && one["metadata"]["name"] != name
-                });
+            let gangs = step["gangs"].as_array().unwrap();
+            if step["any"] == true {
+                return gangs.iter().map(|gang| without(objects, gang)).collect();
+            }
+            for gang in gangs {
+                changed = without(&changed, gang);
             }
         }
+        "allowOnDemand" => {
+            let spec = &mut pool(&mut changed, step)["spec"]["template"]["spec"];
+            for requirement in spec["requirements"].as_array_mut().unwrap() {
+                if requirement["key"] == "muster.dev/capacity-type" {
+                    requirement["values"].as_array_mut().unwrap().push("on-demand".into());
+                }
+            }
+        }
+        "labelPool" => {
+            for (key, value) in step["labels"].as_object().unwrap() {
+                pool(&mut changed, step)["spec"]["template"]["metadata"]["labels"][key] = value.clone();
+            }
+        }
+        "lowerRequest" => {
+            let resource = step["resource"].as_str().unwrap();
+            let to = match resource {
+                "cpu" => format!("{}m", step["to"]),
+                _ => step["to"].to_string(),
+            };
+            for pod in members(&mut changed, gang) {
+                for container in pod["spec"]["containers"].as_array_mut().unwrap() {
+                    for kind in ["requests", "limits"] {
+                        let amount = container["resources"].get_mut(kind).and_then(|all| all.get_mut(resource));
+                        amount.into_iter().for_each(|amount| *amount = to.as_str().into());
+                    }
+                }
+            }
+        }
+        "labelNodes" => {
+            let keys = step["keys"].as_array().unwrap().clone();
+            let like = of_kind(&mut changed, "Node").map(|node| node["metadata"]["labels"].clone());
+            let like = like.into_iter().find(|labels| keys.iter().all(|key| !labels[key.as_str().unwrap()].is_null()));
+            for node in named(&mut changed, step) {
+                for key in keys.iter().map(|key| key.as_str().unwrap()) {
+                    node["metadata"]["labels"][key] = like.as_ref().unwrap()[key].clone();
+                }
+            }
+        }
+        "ownVolumes" => own_volumes(&mut changed, gang, step),
         "addCapacity" => {
             for capacity in step["capacities"].as_array().unwrap() {
                 add(&mut changed, gang, capacity);
@@ -131,6 +171,43 @@ fn one(objects: &[Value], gang: &Value, step: &Value) -> Vec<Vec<Value>> {
         other => panic!("no test knows how to do {other}: {step}"),
     }
     vec![changed]
+}
+
+/// The dump without a gang.
+fn without(objects: &[Value], gang: &Value) -> Vec<Value> {
+    let (namespace, name) = gang.as_str().unwrap().split_once('/').unwrap();
+    let mut left = objects.to_vec();
+    left.retain(|one| {
+        one["metadata"]["namespace"] != namespace || !is_of(one, name) && one["metadata"]["name"] != name
+    });
+    left
+}
+
+/// A new claim for each member, of a class that provisions where the pod goes.
+fn own_volumes(objects: &mut Vec<Value>, gang: &Value, step: &Value) {
+    let mut new = vec![json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "new"},
+        "provisioner": "ebs.csi.aws.com", "volumeBindingMode": "WaitForFirstConsumer",
+    })];
+    let claims = step["claims"].as_array().unwrap().clone();
+    for pod in members(objects, gang) {
+        let (name, namespace) = (pod["metadata"]["name"].clone(), pod["metadata"]["namespace"].clone());
+        for volume in pod["spec"]["volumes"].as_array_mut().unwrap() {
+            let claim = &mut volume["persistentVolumeClaim"]["claimName"];
+            if claims.contains(claim) {
+                let own = format!("{}-{}", claim.as_str().unwrap(), name.as_str().unwrap());
+                *claim = own.as_str().into();
+                new.push(json!({
+                    "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                    "metadata": {"name": own, "namespace": namespace, "uid": own},
+                    "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "new",
+                             "resources": {"requests": {"storage": "1Ti"}}},
+                    "status": {"phase": "Pending"},
+                }));
+            }
+        }
+    }
+    objects.extend(new);
 }
 
 fn of_kind<'a>(objects: &'a mut [Value], kind: &str) -> impl Iterator<Item = &'a mut Value> {
@@ -221,6 +298,16 @@ fn requests(pod: &Value, resource: &str) -> bool {
 
 fn end(objects: &mut Vec<Value>, step: &Value, ends: impl Fn(&Value) -> bool) {
     let nodes = step["nodes"].as_array().unwrap().clone();
+    if let Some(pods) = step["pods"].as_array() {
+        // Named pods go, and nobody else.
+        let named = |one: &Value| {
+            let name = |field: &str| one["metadata"][field].as_str().unwrap_or_default().to_owned();
+            let name = format!("{}/{}", name("namespace"), name("name"));
+            one["kind"] == "Pod" && pods.iter().any(|pod| pod["pod"] == name)
+        };
+        objects.retain(|one| !named(one));
+        return;
+    }
     objects.retain(|one| one["kind"] != "Pod" || !nodes.contains(&one["spec"]["nodeName"]) || !ends(one));
 }
 
