@@ -386,7 +386,7 @@ pub struct Shortfall {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u32>,
     /// Nodes by blocking reason, most nodes first, then by text.
-    pub blocked: Vec<Blocked>,
+    pub blocked: Box<[Blocked]>,
     /// Changes each of which would make the gang fit, at most one of a kind, the smallest of its kind.
     #[serde(default)]
     pub changes: Vec<Change>,

@@ -48,7 +48,7 @@ pub(super) fn shortfall(
         wider,
         unlabelled: saturated(unlabelled),
         step: Some(rules.step).filter(|step| *step > 1),
-        blocked: blocked(slots),
+        blocked: blocked(slots).into(),
         changes: Vec::new(),
     }
 }

@@ -228,7 +228,7 @@ pub(super) fn of(
             best,
         }
     };
-    let blocked = shortfall.map(|shortfall| shortfall.blocked.as_slice()).unwrap_or_default();
+    let blocked = shortfall.map(|shortfall| &*shortfall.blocked).unwrap_or_default();
     let blocking = |blocked: &muster_core::planner::plan::Blocked| Blocking {
         code: Code::of_misfit(&blocked.reason),
         what: what(&blocked.reason, detail),

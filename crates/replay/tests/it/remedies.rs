@@ -152,7 +152,8 @@ fn every_refused_gang_is_explained_as_was_agreed_on() {
             let text = explained(&source, gang, Format::Table);
             // How levels are told apart is the same everywhere.
             let kept = text.split("\n\n").filter(|part| !part.starts_with("LEVEL"));
-            shown += &format!("== {dump}\n{}\n\n", kept.collect::<Vec<_>>().join("\n").trim_end());
+            let text = kept.collect::<Vec<_>>().join("\n");
+            shown.extend(["== ", dump, "\n", text.trim_end(), "\n\n"]);
         }
     }
     let path = folder().with_file_name("explained.out");
