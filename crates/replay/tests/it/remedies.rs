@@ -150,7 +150,7 @@ fn every_refused_gang_is_explained_as_was_agreed_on() {
         for gang in gangs.iter().filter(|gang| !["placed", "buy"].contains(&gang["outcome"].as_str().unwrap())) {
             let dump = path.file_stem().unwrap().to_str().unwrap();
             let text = explained(&source, gang, Format::Table);
-            // How levels are told apart is the same everywhere.
+            // The table of levels is the same everywhere.
             let kept = text.split("\n\n").filter(|part| !part.starts_with("LEVEL"));
             let text = kept.collect::<Vec<_>>().join("\n");
             shown.extend(["== ", dump, "\n", text.trim_end(), "\n\n"]);
