@@ -234,12 +234,19 @@ async fn a_provisioning_request_books_nodes_that_the_job_that_names_it_runs_on()
     assert_eq!(details["BookingUID"], uid);
     assert_eq!(details["InstanceType"], "p5.48xlarge");
     assert_eq!(details["NodePool"], "h100");
-    let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await.unwrap().items;
-    assert_eq!(nodes.len(), 8);
-    for node in &nodes {
-        assert_eq!(node.annotations().get(keys::HOLD), Some(&uid), "booked for the request");
-        assert_eq!(node.spec.as_ref().and_then(|spec| spec.unschedulable), Some(true), "and held for it");
-    }
+    // The taint keeps others away until each node is cordoned, which may take a moment longer than the devices.
+    let (all, of_request) = (&Api::<Node>::all(client.clone()), &uid);
+    eventually(DEADLINE, "eight nodes to be held for the request", || async move {
+        let nodes = all.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
+        let is_held = |node: &&Node| {
+            node.annotations().get(keys::HOLD) == Some(of_request)
+                && node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
+        };
+        let held = nodes.iter().filter(is_held).count();
+        if (nodes.len(), held) == (8, 8) { Ok(Some(())) } else { Err(format!("{held} of {}", nodes.len())) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
     let names = node_names(&stack).await;
     let job = TestJob::new("train", 8)
         .gpus(8)
