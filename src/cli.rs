@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::CompleteEnv;
+use muster_viewer::usage;
 
 use crate::commands::{
     Unusable, check_config, completion, crds, demo, doctor, ec2_sim, explain, gc, iam, plan, record, serve, top, ui,
@@ -115,30 +116,10 @@ fn unusable(error: &clap::Error) -> ExitCode {
             ExitCode::from(2)
         }
         _ => {
-            eprintln!("muster: {}", one_line(error));
+            eprintln!("muster: {}", usage::one_line(error));
             ExitCode::from(2)
         }
     }
-}
-
-/// What is wrong, what was probably meant, and where to read on.
-fn one_line(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let mut paragraphs = text.split("\n\n");
-    let first = paragraphs.next().unwrap_or_default().trim_start_matches("error: ");
-    let mut line = first.split_whitespace().collect::<Vec<_>>().join(" ");
-    let suggested = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
-    if let Some(meant) = suggested.into_iter().find_map(|kind| error.get(kind)) {
-        let meant = match meant {
-            // The likest comes last.
-            ContextValue::Strings(all) => all.last().cloned().unwrap_or_default(),
-            other => other.to_string(),
-        };
-        line = format!("{line}; did you mean {meant}?");
-    } else {
-        line.push_str("; --help has what there is");
-    }
-    line
 }
 
 impl Cli {
@@ -194,7 +175,7 @@ mod tests {
     use super::*;
 
     fn refused(line: &str) -> String {
-        one_line(&Cli::try_parse_from(line.split(' ')).unwrap_err())
+        usage::one_line(&Cli::try_parse_from(line.split(' ')).unwrap_err())
     }
 
     #[test]

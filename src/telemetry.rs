@@ -664,15 +664,13 @@ mod tests {
         for (before, next, since, now) in life {
             metrics.gangs.moved(&gang(before, since), &gang(next, now), "existing", at(now));
         }
-        let text = metrics.encode().unwrap();
-        for line in [
+        let lines = [
             "muster_gang_start_duration_seconds_sum{source=\"existing\"} 63.0",
             "muster_gang_start_duration_seconds_count{source=\"existing\"} 1",
             "muster_gang_phase_duration_seconds_sum{phase=\"Waiting\"} 60.0",
             "muster_gangs_started_total 1",
-        ] {
-            assert!(text.contains(line), "{line} is not in:\n{text}");
-        }
+        ];
+        shows(&metrics, &lines);
         metrics.gangs.moved(&gang(Phase::Bound, 103), &gang(Phase::Degraded, 200), "existing", at(200));
         assert!(metrics.encode().unwrap().contains("muster_gang_stops_total{cause=\"MemberLost\"} 1"));
     }
@@ -694,17 +692,23 @@ mod tests {
         assert!(metrics.encode().unwrap().contains("muster_held_orphans_usd_per_hour 0"));
     }
 
+    /// The metrics as a scraper reads them have all of these lines.
+    #[track_caller]
+    fn shows(metrics: &Metrics, lines: &[&str]) {
+        let text = metrics.encode().unwrap();
+        let missing: Vec<&&str> = lines.iter().filter(|line| !text.contains(**line)).collect();
+        assert!(missing.is_empty(), "{missing:?} are not in:\n{text}");
+    }
+
     #[test]
     fn counters_that_alerts_compare_over_time_begin_at_zero() {
-        let text = Metrics::default().encode().unwrap();
-        for line in [
+        let lines = [
             "muster_interruptions_total{kind=\"unknown\",outcome=\"unreadable\"} 0",
             "muster_nodebatch_attempts_total{outcome=\"won\",capacity_type=\"spot\"} 0",
             "muster_nodebatch_attempts_total{outcome=\"lost\",capacity_type=\"reserved\"} 0",
             "muster_ec2_errors_total{code=\"UnauthorizedOperation\"} 0",
-        ] {
-            assert!(text.contains(line), "{line} is not in:\n{text}");
-        }
+        ];
+        shows(&Metrics::default(), &lines);
     }
 
     #[test]

@@ -12,13 +12,13 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::commands::Unusable;
-use crate::commands::flags::{say, text_of};
+use crate::commands::flags::{named, say};
 use crate::config::Config;
 
 /// Arguments of `muster check-config`.
 #[derive(Debug, Args)]
 pub struct CheckConfigArgs {
-    /// The KubeSchedulerConfiguration (YAML).
+    /// The KubeSchedulerConfiguration (YAML); `-` = standard input.
     file: PathBuf,
     /// Configuration of `muster serve` to compare with. Without one, the defaults.
     #[arg(long, env = "MUSTER_CONFIG")]
@@ -28,21 +28,20 @@ pub struct CheckConfigArgs {
 /// Prints what is wrong. 0 = nothing, warnings aside; 1 = something is; 2 = unreadable.
 pub fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
     let config = Config::load(args.config.as_deref())?;
-    let name = args.file.display();
-    let text = text_of(&args.file).map_err(Unusable)?;
+    let (name, text) = named(&args.file).map_err(Unusable)?;
     let findings = match documents(&text) {
         Ok(documents) => check(&documents, &config),
         Err(message) => {
-            say(&format!("{name}: {message}"));
+            say(&format!("{name}: {message}"))?;
             return Ok(ExitCode::from(2));
         }
     };
     for finding in &findings {
-        say(&format!("{name}: {finding}"));
+        say(&format!("{name}: {finding}"))?;
     }
     let failed = findings.iter().any(|finding| finding.fatal);
     if !failed {
-        say(&format!("{name}: gangs are safe with this configuration"));
+        say(&format!("{name}: gangs are safe with this configuration"))?;
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

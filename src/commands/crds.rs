@@ -40,9 +40,9 @@ pub fn run(args: &CrdsArgs) -> anyhow::Result<ExitCode> {
                 std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
                 let path = folder.join(&name);
                 std::fs::write(&path, yaml).with_context(|| format!("write {}", path.display()))?;
-                say(&path.display().to_string());
+                say(&path.display().to_string())?;
             }
-            None => say(&format!("---\n{}", yaml.trim_end())),
+            None => say(&format!("---\n{}", yaml.trim_end()))?,
         }
     }
     Ok(ExitCode::SUCCESS)

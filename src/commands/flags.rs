@@ -1,6 +1,6 @@
 //! Flags that `plan`, `explain` and `record` share, and their files.
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use muster_replay::command::{Arguments, Format, Output};
 use muster_replay::dump::Input;
 use muster_replay::plan::{MinValues, Preferences};
+use muster_viewer::output;
 use serde_json::Value;
 
 /// Form of what a command prints: the same words for every command.
@@ -189,26 +190,22 @@ impl Texts {
     }
 }
 
-/// Prints a line. A reader that has seen enough, such as `head`, ends no command half-way.
-pub(crate) fn say(line: &str) {
-    let _ = writeln!(std::io::stdout().lock(), "{line}");
+/// Prints a line.
+///
+/// Errors: those of standard output.
+pub(crate) fn say(line: &str) -> anyhow::Result<()> {
+    output::write(&format!("{line}\n")).context("write the answer")
 }
 
 /// Prints an output, or what is wrong with the input on standard error: exit code 2.
 ///
 /// Errors: those of standard output.
 #[expect(clippy::print_stderr, reason = "the one line a user reads when the input cannot be read")]
-pub(crate) fn print(output: Result<Output, String>) -> anyhow::Result<ExitCode> {
-    match output {
-        Ok(output) => {
-            match std::io::stdout().lock().write_all(output.text.as_bytes()) {
-                // A reader that has seen enough, such as `head`, is no failure.
-                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                    return Err(error).context("write the answer");
-                }
-                Ok(()) | Err(_) => {}
-            }
-            Ok(ExitCode::from(output.code))
+pub(crate) fn print(printed: Result<Output, String>) -> anyhow::Result<ExitCode> {
+    match printed {
+        Ok(printed) => {
+            output::write(&printed.text).context("write the answer")?;
+            Ok(ExitCode::from(printed.code))
         }
         Err(message) => {
             eprintln!("muster: {message}");
@@ -221,13 +218,6 @@ fn input(file: &(String, String)) -> Input<'_> {
     Input { name: &file.0, text: &file.1 }
 }
 
-/// The text of a file that an argument names.
-///
-/// Errors: why it cannot be read, and what to name instead.
-pub(crate) fn text_of(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|error| unread(path, &error))
-}
-
 fn unread(path: &Path, error: &std::io::Error) -> String {
     let remedy = match error.kind() {
         std::io::ErrorKind::IsADirectory => "name a file, or several",
@@ -238,7 +228,10 @@ fn unread(path: &Path, error: &std::io::Error) -> String {
     format!("read {}: {error}; {remedy}", path.display())
 }
 
-fn named(path: &Path) -> Result<(String, String), String> {
+/// Name and text of a file that an argument names; `-`: of standard input.
+///
+/// Errors: why it cannot be read, and what to name instead.
+pub(crate) fn named(path: &Path) -> Result<(String, String), String> {
     let failed = |error: std::io::Error| unread(path, &error);
     let name = path.display().to_string();
     if path == Path::new("-") {
@@ -246,7 +239,7 @@ fn named(path: &Path) -> Result<(String, String), String> {
         std::io::stdin().read_to_string(&mut text).map_err(failed)?;
         return Ok((name, text));
     }
-    Ok((name, text_of(path)?))
+    Ok((name, std::fs::read_to_string(path).map_err(failed)?))
 }
 
 #[cfg(test)]
@@ -256,13 +249,13 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_read_is_answered_with_what_to_name_instead() {
         let folder = std::env::temp_dir();
-        assert!(text_of(&folder).unwrap_err().ends_with("name a file, or several"));
-        let missing = text_of(Path::new("/no/such/file")).unwrap_err();
+        assert!(named(&folder).unwrap_err().ends_with("name a file, or several"));
+        let missing = named(Path::new("/no/such/file")).unwrap_err();
         assert!(
             missing.starts_with("read /no/such/file: ") && missing.contains("name a file that exists"),
             "{missing}"
         );
         let binary = std::env::current_exe().unwrap();
-        assert!(text_of(&binary).unwrap_err().contains("it holds no text"));
+        assert!(named(&binary).unwrap_err().contains("it holds no text"));
     }
 }

@@ -64,10 +64,10 @@ pub async fn run(args: &GcArgs) -> anyhow::Result<ExitCode> {
     }
     let held = all.iter().find_map(|pool| Some((pool.name_any(), message(pool)?)));
     let Some((name, message)) = held else {
-        flags::say("nothing is held: what belongs to no NodeBatch is collected as it is found");
+        flags::say("nothing is held: what belongs to no NodeBatch is collected as it is found")?;
         return Ok(ExitCode::SUCCESS);
     };
-    flags::say(&message);
+    flags::say(&message)?;
     if !args.confirm {
         return Ok(ExitCode::from(3));
     }
@@ -77,7 +77,7 @@ pub async fn run(args: &GcArgs) -> anyhow::Result<ExitCode> {
         .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
         .await
         .with_context(|| format!("annotate NodePool {name}"))?;
-    flags::say(&format!("set {digest} is released"));
+    flags::say(&format!("set {digest} is released"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -41,7 +41,7 @@ pub struct IamArgs {
 
 /// Prints the policy.
 pub fn run(args: &IamArgs) -> anyhow::Result<ExitCode> {
-    say(&render(args)?);
+    say(&render(args)?)?;
     Ok(ExitCode::SUCCESS)
 }
 

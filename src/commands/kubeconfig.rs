@@ -5,7 +5,6 @@ use std::path::Path;
 use anyhow::Context as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use tracing::debug;
 
 use super::Unusable;
 use crate::client::{Patience, bounded};
@@ -25,11 +24,11 @@ pub(super) async fn client(kubeconfig: Option<&Path>, context: Option<&str>) -> 
 async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Result<Config> {
     if kubeconfig.is_none() && context.is_none() {
         return Config::infer().await.map_err(|error| {
-            debug!(%error, "no cluster");
+            // Inside a Pod the other half is at fault, which nobody who types a command is in.
+            let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             anyhow::anyhow!(
-                "no cluster: there is no kubeconfig that can be read ({}) and no service account of a Pod; name one with \
-                 --kubeconfig or KUBECONFIG, or look at a recording where the command takes --filename",
-                places()
+                "no cluster: {why}; name a kubeconfig with --kubeconfig or KUBECONFIG, or look at a recording where the \
+                 command takes --filename"
             )
         });
     }
@@ -46,11 +45,6 @@ async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Res
     }
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     Config::from_custom_kubeconfig(kubeconfig, &options).await.context("read the kubeconfig")
-}
-
-/// Where a kubeconfig is looked for.
-fn places() -> String {
-    std::env::var("KUBECONFIG").ok().filter(|path| !path.is_empty()).unwrap_or_else(|| "~/.kube/config".to_owned())
 }
 
 /// One line: what is not there, and what is, the likest first.

@@ -16,10 +16,6 @@ use crate::config::Config;
 /// Objects asked for at once.
 const PAGE: u32 = 500;
 
-/// Kinds that matter to pods which do not exist yet: a dump may hold their templates. The server reads pods alone, and has no
-/// permission to list them.
-const OF_TEMPLATES: [&str; 3] = ["clustertrainingruntimes", "priorityclasses", "trainingruntimes"];
-
 /// What a recording says of the settings in force.
 #[derive(Clone, Debug)]
 pub(crate) struct InForce {
@@ -29,8 +25,6 @@ pub(crate) struct InForce {
     pub(crate) scheduler_names: Vec<String>,
     /// Names of others whose pods of no gang are provisioned for too.
     pub(crate) provisioner_scheduler_names: Vec<String>,
-    /// Whether the ServiceAccount of `muster serve` reads.
-    pub(crate) by_server: bool,
 }
 
 impl InForce {
@@ -40,7 +34,6 @@ impl InForce {
             levels: Some(config.levels.clone()),
             scheduler_names: config.scheduler_names.clone(),
             provisioner_scheduler_names: config.provisioner_scheduler_names.clone(),
-            by_server: false,
         }
     }
 }
@@ -52,7 +45,7 @@ impl InForce {
 #[expect(clippy::print_stderr, reason = "what was excluded must be seen, and standard output holds the recording")]
 pub(crate) async fn record(client: &Client, in_force: InForce, passes: Vec<Value>) -> anyhow::Result<String> {
     let bar = Bar::counting(u64::try_from(kinds::listed().count()).unwrap_or(u64::MAX));
-    let (recording, excluded) = read(client, in_force, passes, &bar).await?;
+    let (recording, excluded) = read(client, kinds::listed(), in_force, passes, &bar).await?;
     drop(bar);
     for line in excluded {
         eprintln!("muster: {line}");
@@ -60,7 +53,7 @@ pub(crate) async fn record(client: &Client, in_force: InForce, passes: Vec<Value
     Ok(recording)
 }
 
-/// Reads the cluster, and says what was excluded. `passes` are those of its server; `bar` shows the kind that is listed.
+/// Reads these kinds of the cluster, and says what was excluded. `passes` are those of its server; `bar` shows the kind that is listed.
 ///
 /// Kinds that the cluster does not serve are excluded. So are, with a line, kinds that may not be listed; nodes and pods
 /// must be.
@@ -68,15 +61,14 @@ pub(crate) async fn record(client: &Client, in_force: InForce, passes: Vec<Value
 /// Errors: no answer, no permission to list nodes or pods.
 pub(crate) async fn read(
     client: &Client,
+    kinds: impl Iterator<Item = Kind>,
     in_force: InForce,
     passes: Vec<Value>,
     bar: &Bar,
 ) -> anyhow::Result<(String, Vec<String>)> {
     let time = now_real();
     let (mut objects, mut excluded, mut lines) = (passes, Vec::new(), Vec::new());
-    for (done, kind) in
-        (0..).zip(kinds::listed().filter(|kind| !in_force.by_server || !OF_TEMPLATES.contains(&kind.plural)))
-    {
+    for (done, kind) in (0..).zip(kinds) {
         let before = objects.len();
         let show = |listed: usize| bar.at(done, &format!("{}, {} objects", kind.plural, before + listed));
         match list(client, &kind, &show).await {

@@ -47,7 +47,6 @@ impl Settings {
                 levels: None,
                 scheduler_names: vec![muster_api::keys::SCHEDULER_NAME.to_owned()],
                 provisioner_scheduler_names: Vec::new(),
-                by_server: false,
             },
             Some(path) => InForce::of(&Config::load(Some(path))?),
         })

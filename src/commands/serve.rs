@@ -22,6 +22,7 @@ use muster_ec2::{ClientOptions, Credentials};
 use muster_ec2_sim::{Scenario, Simulator};
 use muster_replay::command::Arguments;
 use muster_replay::dump::Input;
+use muster_replay::kinds;
 use muster_viewer::bar::Bar;
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Notify, watch};
@@ -229,11 +230,11 @@ fn page(at: &PageAt, config: &Config, client: &kube::Client) -> http::Page {
         Some(_) => Access::Token(Box::new(Guard::new(client.clone()))),
     };
     let client = client.clone();
-    let in_force = InForce { by_server: true, ..InForce::of(config) };
+    let in_force = InForce::of(config);
     http::Page::new(access, move || {
         let (client, in_force) = (client.clone(), in_force.clone());
         async move {
-            let (text, _) = live::read(&client, in_force, Vec::new(), &Bar::none()).await?;
+            let (text, _) = live::read(&client, kinds::of_server(), in_force, Vec::new(), &Bar::none()).await?;
             // A large cluster takes a while: not on the threads that answer kube-scheduler.
             let read = tokio::task::spawn_blocking(move || {
                 let files = vec![Input { name: "the cluster", text: &text }];

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use muster_replay::command::{Format, Output as Printed};
+use muster_replay::kinds;
 use muster_view::{Overview, plain};
 use muster_viewer::bar::Bar;
 use muster_viewer::terminal::{self, Event};
@@ -73,15 +74,17 @@ impl Source {
         if self.is_live() {
             let (client, _) = self.cluster.client().await?;
             self.scope.check(&client).await?;
-            texts
-                .push("the cluster", live::read(&client, self.settings.in_force()?, Vec::new(), &Bar::none()).await?.0);
+            let in_force = self.settings.in_force()?;
+            // What may not be listed stands in the recording, and is shown.
+            let (recording, _) = live::read(&client, kinds::listed(), in_force, Vec::new(), &Bar::none()).await?;
+            texts.push("the cluster", recording);
         }
         let arguments = texts.arguments(&self.flags, Format::Json);
         let all = muster_view::of_texts(&arguments).map_err(|error| crate::commands::Unusable(error.to_string()))?;
         Ok(match self.scope.named() {
             Some(namespace) if !self.is_live() && all.gangs.iter().all(|gang| gang.namespace != namespace) => {
                 let names: BTreeSet<&str> = all.gangs.iter().map(|gang| gang.namespace.as_str()).collect();
-                let no_such = no_such("namespace with a gang", namespace, names.into_iter().collect());
+                let no_such = no_such("gang in namespace", namespace, names.into_iter().collect());
                 return Err(crate::commands::Unusable(format!("--namespace: {no_such}")).into());
             }
             Some(namespace) => all.of_namespace(namespace),

@@ -14,9 +14,10 @@ use kube::{Api, Client, ResourceExt};
 use muster_api::crd::{Gang, NodeBatch};
 use muster_api::keys;
 use serde_json::json;
+use tracing::warn;
 
 use crate::commands::cluster::Cluster;
-use crate::commands::flags::say;
+use crate::commands::flags;
 use crate::step::{Step, step};
 
 /// Arguments of `muster uninstall`.
@@ -126,6 +127,13 @@ async fn refuse_while_instances_live(client: &Client) -> anyhow::Result<ExitCode
 /// What becomes of batches without Muster.
 const BILLED: &str =
     "EC2 bills for NodeBatches until they are gone: end their gangs, or delete them, while muster serve runs";
+
+/// What cannot be printed keeps no pod held.
+fn say(line: &str) {
+    if let Err(error) = flags::say(line) {
+        warn!(%error, "an answer cannot be printed");
+    }
+}
 
 async fn find(client: &Client) -> anyhow::Result<Found> {
     let mut found = Found { held: held(client).await?, ..Found::default() };

@@ -190,3 +190,19 @@ fn every_convention_and_every_kind_it_reads_is_documented_and_may_be_read() {
         assert!(rules.contains(served.group) && rules.contains(served.plural), "rbac.yaml lacks {}", served.plural);
     }
 }
+
+#[test]
+fn every_kind_that_the_page_of_the_server_shows_may_be_listed_by_its_service_account() {
+    let roles =
+        muster::testbed::settings::read_yaml(&muster::testbed::repository().join("manifests/rbac.yaml")).unwrap();
+    let rules: Vec<&Value> = roles.iter().filter_map(|role| role["rules"].as_array()).flatten().collect();
+    let has = |rule: &Value, field: &str, word: &str| {
+        rule[field].as_array().is_some_and(|all| all.iter().any(|one| one.as_str() == Some(word)))
+    };
+    for kind in muster_replay::kinds::of_server() {
+        let may = |rule: &&&Value| {
+            has(rule, "apiGroups", kind.group) && has(rule, "resources", kind.plural) && has(rule, "verbs", "list")
+        };
+        assert!(rules.iter().any(|rule| may(&rule)), "manifests/rbac.yaml does not let {} be listed", kind.plural);
+    }
+}

@@ -59,6 +59,10 @@ const READ: [Kind; 2] = [
     kind("policy", &["v1"], "PodDisruptionBudget", "poddisruptionbudgets", true),
 ];
 
+/// Kinds that matter to pods which do not exist yet, of whose templates a dump may know. The server reads pods alone, and has no
+/// permission to list them.
+const OF_TEMPLATES: [&str; 3] = ["clustertrainingruntimes", "priorityclasses", "trainingruntimes"];
+
 /// The kind with this group and name.
 #[must_use]
 pub fn find(group: &str, name: &str) -> Option<&'static Kind> {
@@ -73,4 +77,9 @@ pub fn listed() -> impl Iterator<Item = Kind> {
     };
     let owners = conventions::Kind::ALL.into_iter().map(owner).filter(|kind| find(kind.group, kind.kind).is_none());
     KINDS.into_iter().chain(owners)
+}
+
+/// What `muster serve` lists of them for its page.
+pub fn of_server() -> impl Iterator<Item = Kind> {
+    listed().filter(|kind| !OF_TEMPLATES.contains(&kind.plural))
 }

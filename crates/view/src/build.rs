@@ -75,9 +75,10 @@ pub fn of_dump(dump: Dump, options: &Options) -> Result<Overview, PlanError> {
             gangs[*gang].nodes.push(node.name.clone());
         }
     }
-    up_to_now(&mut gangs, &index, &inventory, now);
+    let bills: Vec<Bill> = inventory.batches.iter().map(|batch| bill(&batch_state::read(batch).status, now)).collect();
+    up_to_now(&mut gangs, &index, &inventory, &bills);
     let domains = domains(&tree, &levels, &nodes);
-    let batches = batches(&inventory, now);
+    let batches = batches(&inventory, &bills, now);
     let fits = fitting(&inventory, &levels, &tree, &names);
     let sum = |of: fn(&BatchEntry) -> u64| batches.iter().map(of).fold(0_u64, u64::saturating_add);
     let summary = Summary {
@@ -330,8 +331,9 @@ fn fitting(inventory: &Inventory, levels: &Levels, tree: &Tree, names: &[&'stati
     kinds.iter().flat_map(|kind| fits::of_kind(kind, levels, tree, &nodes, &tolerated)).collect()
 }
 
-fn batches(inventory: &Inventory, now: Timestamp) -> Vec<BatchEntry> {
-    let mut all: Vec<BatchEntry> = inventory.batches.iter().map(|batch| of_batch(batch, now)).collect();
+fn batches(inventory: &Inventory, bills: &[Bill], now: Timestamp) -> Vec<BatchEntry> {
+    let batches = inventory.batches.iter().zip(bills);
+    let mut all: Vec<BatchEntry> = batches.map(|(batch, bill)| of_batch(batch, bill, now)).collect();
     all.sort_by(|one, other| other.created.cmp(&one.created).then_with(|| one.name.cmp(&other.name)));
     all
 }
@@ -360,29 +362,27 @@ fn bill(status: &BatchStatus, now: Timestamp) -> Bill {
 }
 
 /// Adds to the cost of each gang what its NodeBatches have cost since its status was written.
-fn up_to_now(gangs: &mut [GangEntry], index: &BTreeMap<ObjectKey, usize>, inventory: &Inventory, now: Timestamp) {
+fn up_to_now(gangs: &mut [GangEntry], index: &BTreeMap<ObjectKey, usize>, inventory: &Inventory, bills: &[Bill]) {
     let costs = inventory.gangs.iter().filter_map(|gang| {
         let key = ObjectKey::new(gang.metadata.namespace.as_deref()?, gang.metadata.name.as_deref()?);
         Some((key, &gang.status.as_ref()?.cost.as_ref()?.batches))
     });
     let costs: BTreeMap<ObjectKey, &BTreeMap<String, GangBatchCost>> = costs.collect();
-    for batch in &inventory.batches {
+    for (batch, bill) in inventory.batches.iter().zip(bills) {
         let (Some(owner), Some(name)) = (&batch.spec.gang_ref, &batch.metadata.name) else { continue };
         let owner = ObjectKey::new(owner.namespace.as_str(), owner.name.as_str());
         let Some(gang) = index.get(&owner).and_then(|at| gangs.get_mut(*at)) else { continue };
         let known = costs.get(&owner).and_then(|batches| batches.get(name));
         let (spent, stranded) = known.map_or((0, 0), |known| (known.spent_micro_usd, known.stranded_micro_usd));
-        let bill = bill(&batch_state::read(batch).status, now);
         gang.spent_usd_micro = gang.spent_usd_micro.saturating_add(bill.spent.saturating_sub(spent));
         gang.stranded_usd_micro = gang.stranded_usd_micro.saturating_add(bill.stranded.saturating_sub(stranded));
     }
 }
 
-fn of_batch(batch: &muster_api::crd::NodeBatch, now: Timestamp) -> BatchEntry {
+fn of_batch(batch: &muster_api::crd::NodeBatch, bill: &Bill, now: Timestamp) -> BatchEntry {
     let status = batch.status.clone().unwrap_or_default();
     let owner = batch.spec.gang_ref.as_ref().or(batch.spec.provisioning_request_ref.as_ref());
     let created = batch.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let bill = bill(&batch_state::read(batch).status, now);
     let attempt = |attempt: &muster_api::crd::BatchAttempt| AttemptEntry {
         number: attempt.number,
         instance_type: attempt.instance_type.clone(),

@@ -1,6 +1,6 @@
 //! `muster-tour`: page, terminal and explanations of a recorded demo, for who has nothing but Rust.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::sync::mpsc;
 
@@ -13,7 +13,7 @@ use muster_view::page::{self, Frame};
 use muster_view::web::Site;
 use muster_view::{Overview, plain};
 use muster_viewer::server::Server;
-use muster_viewer::terminal;
+use muster_viewer::{output, terminal, usage};
 
 /// A cluster of the demo, recorded while three gangs ran.
 const RECORDING: &str = include_str!("../recordings/tour.json");
@@ -55,11 +55,7 @@ enum Look {
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) if error.use_stderr() => {
-            let text = error.to_string();
-            let line = text.lines().next().unwrap_or_default();
-            return fail(&format!("{}; muster-tour --help says what there is", line.trim_start_matches("error: ")), 2);
-        }
+        Err(error) if error.use_stderr() => return fail(&usage::one_line(&error), 2),
         Err(help) => {
             let _ = help.print();
             return ExitCode::SUCCESS;
@@ -119,9 +115,5 @@ fn top(overview: Overview) -> anyhow::Result<()> {
 }
 
 fn print(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        // A reader that has seen enough, such as `head`, is no failure.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("write to standard output"),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    output::write(text).context("write to standard output")
 }

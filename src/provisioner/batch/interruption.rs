@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use jiff::SignedDuration;
 use muster_core::batch::{Maintenance, Report, of_subject, rescheduled, to_look_at};
-use muster_core::ec2::{InstanceState, Leads, Notice, NoticeKind, Reaction, Subject, reaction};
+use muster_core::ec2::{InstanceState, Leads, Notice, NoticeKind, Reaction, Subject, ending_blocks, reaction};
 use muster_core::gang::GangEvent;
 use muster_core::model::batch::{Loss, LossCause};
 use muster_core::model::names::InstanceId;
@@ -26,8 +26,6 @@ const POLL: u8 = 20;
 const RETRY: Duration = Duration::from_secs(5);
 /// Between two looks at the status of all instances.
 const SWEEP: SignedDuration = SignedDuration::from_secs(60);
-/// EventBridge warns of the end of a Capacity Block this long before.
-const BLOCK_WARNING: SignedDuration = SignedDuration::from_mins(40);
 /// A status check that fails for this long is no hiccup.
 const IMPAIRED: SignedDuration = SignedDuration::from_secs(120);
 
@@ -137,10 +135,7 @@ async fn notify(context: &Context, notice: &Notice) -> anyhow::Result<bool> {
         anyhow::bail!("the watch of {kind} is too old: nobody knows whose instances these are");
     }
     for (name, ids) in concerned {
-        let stated = match notice.at {
-            Some(at) => format!("{} at {at}", sentence(notice.kind)),
-            None => sentence(notice.kind).to_owned(),
-        };
+        let stated = notice.stated();
         match reaction(notice, Leads::default(), now) {
             Reaction::Tell => {
                 let message =
@@ -165,18 +160,6 @@ async fn notify(context: &Context, notice: &Notice) -> anyhow::Result<bool> {
         news |= written?;
     }
     Ok(news)
-}
-
-fn sentence(kind: NoticeKind) -> &'static str {
-    match kind {
-        NoticeKind::SpotInterruption => "EC2 takes the spot instance back",
-        NoticeKind::Rebalance => "EC2 may take the spot instance back before long",
-        NoticeKind::ScheduledChange => "EC2 has scheduled maintenance",
-        NoticeKind::StateChange => "the instance stops or has ended",
-        NoticeKind::ReservationInterruption => "EC2 takes the reserved capacity back",
-        NoticeKind::BlockExpiration => "the Capacity Block ends",
-        NoticeKind::Impaired => "its status checks fail",
-    }
 }
 
 /// Batches that have instances of the subject, with these. What we end ourselves is no loss.
@@ -209,17 +192,14 @@ async fn reschedule(context: &Context, seen: &[InstanceHealth], now: jiff::Times
     }
 }
 
-/// Reports the ends of Capacity Blocks that are near: EventBridge sends its warning once, and nobody may have read it.
-async fn ending_blocks(context: &Context, state: &State) {
-    let now = context.clock.now();
-    let near = |end: &jiff::Timestamp| end.duration_since(now) <= BLOCK_WARNING;
+/// Reports the ends of Capacity Blocks that are near, which needs no queue.
+async fn report_ending_blocks(context: &Context, state: &State) {
     let statuses = state.classes.values().filter_map(|class| class.status.as_ref());
     let blocks = statuses.flat_map(|status| &status.capacity_reservations).filter(|one| one.block);
-    let ending: BTreeMap<&str, jiff::Timestamp> =
-        blocks.filter_map(|block| Some((block.id.as_str(), block.end.filter(near)?))).collect();
-    for (id, end) in ending {
-        let subject = Subject::Reservation(id.to_owned());
-        let notice = Notice { kind: NoticeKind::BlockExpiration, subject, sent: None, at: Some(end) };
+    // Several classes may select one.
+    let blocks: BTreeMap<&str, jiff::Timestamp> =
+        blocks.filter_map(|block| Some((block.id.as_str(), block.end?))).collect();
+    for notice in ending_blocks(blocks.into_iter(), context.clock.now()) {
         if let Err(error) = notify(context, &notice).await {
             debug!(error = %format!("{error:#}"), "the end of a Capacity Block is not written down yet; the next look finds it again");
         }
@@ -235,7 +215,7 @@ pub(in crate::provisioner) async fn sweep(context: Arc<Context>, term: Cancellat
             () = tokio::time::sleep(next.map_or(Duration::MAX, |next| context.clock.real_until(next))) => {}
         }
         let state = context.cluster.load();
-        ending_blocks(&context, &state).await;
+        report_ending_blocks(&context, &state).await;
         let now = context.clock.now();
         let batches = state.batches.values().map(|seen| &seen.batch().status);
         let ids: Vec<InstanceId> = batches.flat_map(|status| to_look_at(status, now)).cloned().collect();

@@ -1,5 +1,6 @@
 //! EC2NodeClasses: what their selectors resolve to, and what is wrong with them.
 
+mod looked;
 pub(super) mod region;
 pub(super) mod template;
 
@@ -26,6 +27,9 @@ use muster_core::offering::InstanceTypeInfo;
 use muster_ec2::{ImageQuery, ReservationQuery};
 use serde_json::json;
 use tracing::warn;
+
+pub(in crate::provisioner) use looked::Seen;
+use looked::{Looked, is_news};
 
 use super::catalogue::Catalogue;
 use super::{Context, REFRESH, RETRY, pool};
@@ -112,18 +116,6 @@ pub(super) fn subnets_read(context: &Context, class: &EC2NodeClass) -> Timestamp
     subnets.get(&class.name_any()).copied().unwrap_or_else(long_ago)
 }
 
-/// When a class was resolved last, and for what.
-#[derive(Clone, Debug)]
-pub(super) struct Looked {
-    generation: Option<i64>,
-    at: Timestamp,
-    /// What its pools asked for.
-    kinds: BTreeSet<ImageKind>,
-}
-
-/// By name of the class.
-pub(super) type Seen = BTreeMap<String, Looked>;
-
 /// Resolves classes whose spec changed, and all of them now and then. One whose status cannot be written is looked at again after
 /// [`RETRY`], and holds up no other.
 pub(super) async fn reconcile(context: &Context, state: &State, seen: &mut Seen) -> anyhow::Result<()> {
@@ -194,28 +186,18 @@ pub(super) fn due<'a>(
         let status = class.status.as_ref();
         let ready = status.is_some_and(|status| is_true(&status.conditions, "Ready"));
         let known = seen.get(&class.name_any());
-        // A kind that has no image is not looked for more often than all else: each time the class is tried out too.
-        let wants = status.is_some_and(|status| {
-            let new = |kind: &ImageKind| !has(status, kind) && !known.is_some_and(|known| known.kinds.contains(kind));
-            ready && kinds(context, state, class).iter().any(new)
-        });
-        let pause = if ready { REFRESH } else { RETRY };
+        let wants = || status.is_some_and(|status| is_news(known, status, &kinds(context, state, class)));
         let fresh = fault(context, class).is_some() && ready;
         let lacks_right = context.cloud.lacks(Some(&class.name_any())).unwrap_or_default();
         let reported = status.and_then(|status| status.conditions.iter().find(|one| one.type_ == "Authorized"));
         let reported = reported.is_some_and(|one| one.message == lacks_right);
         fresh
-            || wants
+            || (ready && wants())
             || (status.is_some() && !reported)
             || (ready && !tried(context, class) && trial(context, state, (class, status)).is_some())
-            || !known.is_some_and(|known| {
-                known.generation == class.metadata.generation && now.duration_since(known.at) < pause
-            })
+            || known
+                .is_none_or(|known| known.is_old(class.metadata.generation, if ready { REFRESH } else { RETRY }, now))
     })
-}
-
-fn has(status: &EC2NodeClassStatus, kind: &ImageKind) -> bool {
-    status.amis.iter().any(|ami| ami.architecture == kind.architecture && ami.variant == kind.variant.as_str())
 }
 
 /// Pools of the class.

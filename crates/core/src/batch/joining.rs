@@ -147,14 +147,12 @@ fn joiners(
     for instance in &mut status.instances {
         let launched = launches.get(&instance.attempt).copied().unwrap_or(now);
         let in_ec2 = seen.and_then(|seen| seen.iter().find(|seen| seen.id == instance.id));
-        let reason = in_ec2.filter(|seen| has_ended(seen.state)).map(|seen| seen.state_reason.as_ref());
-        // Why EC2 ended it says more than the notice that it did.
-        let stage = if let Some(Some(reason)) = reason {
-            JoinStage::Gone { code: Some(reason.code.clone()) }
-        } else if let Some(loss) = instance.loss.as_ref().filter(|loss| loss.act_at <= now) {
-            JoinStage::Gone { code: Some(code(loss.cause).to_owned()) }
-        } else if reason.is_some() {
-            JoinStage::Gone { code: None }
+        let gone = in_ec2.filter(|seen| has_ended(seen.state));
+        let loss = instance.loss.as_ref().filter(|loss| loss.act_at <= now);
+        let stage = if gone.is_some() || loss.is_some() {
+            // Why EC2 ended it says more than the notice that it did.
+            let reason = gone.and_then(|seen| seen.state_reason.as_ref()).map(|reason| reason.code.clone());
+            JoinStage::Gone { code: reason.or_else(|| loss.map(|loss| code(loss.cause).to_owned())) }
         } else if let Some(node) = nodes.get(&instance.id) {
             let registered = *instance.registered.get_or_insert(now);
             instance.node = Some(node.name.to_string());

@@ -108,8 +108,7 @@ pub fn rescheduled(
                 if act_at <= known.act_at {
                     return None;
                 }
-                let message = format!("EC2 has scheduled maintenance at {at}");
-                Some(Loss { message, noticed: now, act_at, deadline, ..known })
+                Some(Loss { message: notice.stated(), noticed: now, act_at, deadline, ..known })
             }
         };
         Some((id, next))

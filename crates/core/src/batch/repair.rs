@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::case::{Case, Step, Stop, Turn, done, later};
 use super::counted::counted;
 use super::decision::{Change, Converge, Requeue, Scratch};
-use super::judge::{Verdict, judge};
+use super::judge::{Verdict, Why, judge};
 use super::launch::{self, SHOWS_WITHIN, SWEEPS, Sweep, answered, lacking, request_id};
 use super::{owner, parting, rollback, teardown};
 use crate::ec2::error::ErrorClass;
@@ -192,7 +192,7 @@ pub(super) fn replacing(case: &Case<'_>) -> Step<Turn> {
     }
     if !first
         && launch::is_stale(case, attempt)
-        && let Some(turn) = found(case, attempt, parameters)?
+        && let Some(turn) = found(case, case.status(), parameters, None)?
     {
         return Ok(turn);
     }
@@ -210,19 +210,20 @@ pub(super) fn replacing(case: &Case<'_>) -> Step<Turn> {
     Err(Stop::Change(Box::new(Turn { change: Some(change), scratch: Some(scratch), ..Turn::default() })))
 }
 
-/// Looks for what the replacement made before it is sent again. The next step if anything was found.
-fn found(case: &Case<'_>, attempt: &Attempt, parameters: &LaunchParameters) -> Step<Option<Turn>> {
-    let made = launch::made(case, attempt.fleet.as_deref(), parameters)?;
+/// Looks for what the replacement made, whatever was answered. The next step if anything was found.
+fn found(case: &Case<'_>, status: BatchStatus, parameters: &LaunchParameters, why: Option<Why>) -> Step<Option<Turn>> {
+    let (fleet, sweeps) = status.last().map_or((None, 0), |last| (last.fleet.clone(), last.sweeps));
+    let made = launch::made(case, fleet.as_deref(), parameters)?;
     let ids: Vec<InstanceId> = made.into_iter().map(|instance| instance.id).collect();
     let came = u32::try_from(ids.len()).unwrap_or(u32::MAX);
     Ok(match came {
         0 => None,
-        _ if came == parameters.count => Some(won(case, case.status(), &ids)),
-        // EC2 may not show the rest yet.
-        _ if came < parameters.count && attempt.sweeps < SWEEPS => {
-            Some(launch::replay(case, case.status(), "replacement", None, Sweep::Counted))
+        _ if came == parameters.count => Some(won(case, status, &ids)),
+        // EC2 may not show the rest yet: whoever gave up on what is seen would leave it behind.
+        _ if came < parameters.count && sweeps < SWEEPS => {
+            Some(launch::replay(case, status, "replacement", why, Sweep::Counted))
         }
-        _ => Some(another_number(case, case.status(), &ids)),
+        _ => Some(another_number(case, status, &ids)),
     })
 }
 
@@ -308,14 +309,10 @@ fn settle(
     if open == Open::Undecided && !owner::unwanted(case)? {
         return Ok(reported(launch::replay(case, status, "replacement", why, Sweep::Not)));
     }
-    let fleet = status.last().and_then(|last| last.fleet.clone());
-    let made = launch::made(case, fleet.as_deref(), parameters)?;
-    let found: Vec<InstanceId> = made.into_iter().map(|instance| instance.id).collect();
-    let came = u32::try_from(found.len()).unwrap_or(u32::MAX);
-    if came == parameters.count {
-        return Ok(reported(won(case, status, &found)));
+    if let Some(turn) = found(case, status.clone(), parameters, why.clone())? {
+        return Ok(reported(turn));
     }
-    let no_host = reserved && why.as_ref().is_some_and(|why| why.kind.says_full()) && found.is_empty();
+    let no_host = reserved && why.as_ref().is_some_and(|why| why.kind.says_full());
     // Whoever is not there any more waits for no host.
     if no_host && in_time(case, attempt) && !owner::unwanted(case)? {
         // The hosts of the lost nodes are what there is to wait for.
@@ -329,22 +326,13 @@ fn settle(
         return Ok(reported(Turn::write(status).requeue(Requeue::Pause(later(now, 15)))));
     }
     let kind = why.as_ref().map(|why| why.kind);
-    if came == 0
-        && (throttled || frees_quota(case, &status, kind)?)
-        && in_time(case, attempt)
-        && !owner::unwanted(case)?
-    {
+    if (throttled || frees_quota(case, &status, kind)?) && in_time(case, attempt) && !owner::unwanted(case)? {
         let why = why.map_or_else(String::new, |why| why.code.unwrap_or(why.message));
         return Ok(reported(once_more(case, status, attempt, parameters, &why)));
     }
     let stated =
         why.as_ref().map_or_else(|| "no answer".to_owned(), |why| why.code.clone().unwrap_or(why.message.clone()));
-    // EC2 may not show the rest yet: whoever gave up on what is seen would leave it behind.
-    let few = came > 0 && came < parameters.count && attempt.sweeps < SWEEPS;
-    if came > 0 && !few {
-        return Ok(reported(another_number(case, status, &found)));
-    }
-    if few || !no_host && open.goes_on(case, attempt) {
+    if !no_host && open.goes_on(case, attempt) {
         return Ok(reported(launch::replay(case, status, "replacement", why, Sweep::Counted)));
     }
     Ok(reported(lost_again(case, status, why.and_then(|why| why.code), &stated)))

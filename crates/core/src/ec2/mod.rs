@@ -42,7 +42,7 @@ pub use image::{Alias, AliasError, Family, ImageKind, Variant, is_due, kubernete
 pub use interface::{InterfaceKind, NetworkInterface};
 pub use kubelet::Kubelet;
 pub use network::{Efa, Purpose, addresses_per_node, efa_count, efa_layout};
-pub use notice::{Grace, Leads, Notice, Reaction, Subject, grace, reaction};
+pub use notice::{Grace, Leads, Notice, Reaction, Subject, ending_blocks, grace, reaction};
 pub use quota::{VcpuQuota, vcpu_quota};
 pub use seen::{
     GroupState, Image, Instance, InstanceState, LaunchTemplate, Offering, PlacementGroup, Reservation,

@@ -45,6 +45,35 @@ pub struct Notice {
     pub at: Option<Timestamp>,
 }
 
+impl Notice {
+    /// What it says, and for when.
+    #[must_use]
+    pub fn stated(&self) -> String {
+        match self.at {
+            Some(at) => format!("{} at {at}", self.kind.sentence()),
+            None => self.kind.sentence().to_owned(),
+        }
+    }
+}
+
+/// EventBridge warns of the end of a Capacity Block this long before. Source: EC2 user guide, Capacity Block Expiration Warning.
+const BLOCK_WARNING: SignedDuration = SignedDuration::from_mins(40);
+
+/// Notices of the Capacity Blocks that end before long, each with its id and end: EventBridge sends its warning once, and nobody may
+/// have read it.
+pub fn ending_blocks<'a>(
+    blocks: impl Iterator<Item = (&'a str, Timestamp)>,
+    now: Timestamp,
+) -> impl Iterator<Item = Notice> {
+    let near = blocks.filter(move |(_, end)| end.duration_since(now) <= BLOCK_WARNING);
+    near.map(|(id, end)| Notice {
+        kind: NoticeKind::BlockExpiration,
+        subject: Subject::Reservation(id.to_owned()),
+        sent: None,
+        at: Some(end),
+    })
+}
+
 /// Lead times before what is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leads {
@@ -173,6 +202,16 @@ mod tests {
         assert_eq!(grace(Some(0), left(10), true), Grace::None);
         assert_eq!(grace(Some(600), left(-5), true), Grace::None);
         assert_eq!(grace(Some(600), left(-5), false), Grace::Cut(1), "its own machine stays");
+    }
+
+    #[test]
+    fn the_end_of_a_block_is_noticed_forty_minutes_before_without_a_message() {
+        let blocks = || [("cr-1", at(41)), ("cr-2", at(40)), ("cr-3", at(-5))].into_iter();
+        let ending: Vec<Notice> = ending_blocks(blocks(), at(0)).collect();
+        let block = |id: &str| Subject::Reservation(id.to_owned());
+        assert_eq!(ending.iter().map(|one| one.subject.clone()).collect::<Vec<_>>(), [block("cr-2"), block("cr-3")]);
+        assert_eq!(acts(&ending[0]), Some((at(0), Some(at(10)))), "its instances are ended half an hour before");
+        assert_eq!(ending[0].stated(), format!("the Capacity Block ends at {}", at(40)));
     }
 
     #[test]

@@ -48,6 +48,20 @@ impl NoticeKind {
         }
     }
 
+    /// What it says, for people.
+    #[must_use]
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::SpotInterruption => "EC2 takes the spot instance back",
+            Self::Rebalance => "EC2 may take the spot instance back before long",
+            Self::ScheduledChange => "EC2 has scheduled maintenance",
+            Self::StateChange => "the instance stops or has ended",
+            Self::ReservationInterruption => "EC2 takes the reserved capacity back",
+            Self::BlockExpiration => "the Capacity Block ends",
+            Self::Impaired => "its status checks fail",
+        }
+    }
+
     /// Reason of the event.
     #[must_use]
     pub fn reason(self) -> &'static str {

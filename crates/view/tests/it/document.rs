@@ -22,6 +22,20 @@ fn every_dump_has_an_overview_with_every_key_of_the_schema_and_no_other() {
     }
 }
 
+/// A recording of a cluster in which there is nothing, and of which these kinds could not be listed.
+fn empty_recording(excluded: &[&str]) -> String {
+    let head = Record {
+        time: "2026-11-22T12:00:00Z".parse().unwrap(),
+        version: "0.1.0".to_owned(),
+        levels: None,
+        scheduler_names: Vec::new(),
+        provisioner_scheduler_names: Vec::new(),
+        excluded: excluded.iter().map(ToString::to_string).collect(),
+        policy: Settings::new("muster.dev/gang-pending").policy.into(),
+    };
+    record::render(&head, Vec::new())
+}
+
 #[test]
 fn input_that_holds_nothing_of_a_cluster_is_refused_and_a_recording_of_an_empty_cluster_is_shown() {
     let read = |text: &str| {
@@ -30,30 +44,12 @@ fn input_that_holds_nothing_of_a_cluster_is_refused_and_a_recording_of_an_empty_
     };
     let refused = read(r#"{"kind": "ConfigMap", "apiVersion": "v1"}"#).unwrap_err().to_string();
     assert!(refused.contains("muster record"), "{refused}");
-    let head = Record {
-        time: "2026-11-22T12:00:00Z".parse().unwrap(),
-        version: "0.1.0".to_owned(),
-        levels: None,
-        scheduler_names: Vec::new(),
-        provisioner_scheduler_names: Vec::new(),
-        excluded: Vec::new(),
-        policy: Settings::new("muster.dev/gang-pending").policy.into(),
-    };
-    assert_eq!(read(&record::render(&head, Vec::new())).unwrap().summary.nodes, 0);
+    assert_eq!(read(&empty_recording(&[])).unwrap().summary.nodes, 0);
 }
 
 #[test]
 fn kinds_that_could_not_be_listed_are_named_wherever_the_overview_is_shown() {
-    let head = Record {
-        time: "2026-11-22T12:00:00Z".parse().unwrap(),
-        version: "0.1.0".to_owned(),
-        levels: None,
-        scheduler_names: Vec::new(),
-        provisioner_scheduler_names: Vec::new(),
-        excluded: vec!["gangs".to_owned(), "nodebatches".to_owned()],
-        policy: Settings::new("muster.dev/gang-pending").policy.into(),
-    };
-    let overview = overview(&record::render(&head, Vec::new()));
+    let overview = overview(&empty_recording(&["gangs", "nodebatches"]));
     assert_eq!(overview.excluded, ["gangs", "nodebatches"]);
     let line = "not shown, without the permission to list them: gangs, nodebatches";
     assert!(muster_view::plain::text(&overview).contains(line));
@@ -107,6 +103,24 @@ fn what_runs_costs_until_now_and_not_until_its_bill_was_summed_up_last() {
         (summary.spent_usd_micro, summary.stranded_usd_micro),
         (batch.spent_usd_micro, batch.stranded_usd_micro)
     );
+}
+
+#[test]
+fn what_a_gang_has_cost_is_what_its_batches_have_cost_until_now() {
+    let text = std::fs::read_to_string(package().join("../viewer/recordings/tour.json")).unwrap();
+    let files = || vec![Input { name: "tour.json", text: &text }];
+    let at = |now: &str| {
+        let arguments = Arguments { files: files(), now: Some(now), ..Arguments::default() };
+        muster_view::of_texts(&arguments).unwrap()
+    };
+    let (recorded, later) = (at("2026-11-22T21:33:34Z"), at("2026-11-23T07:33:34Z"));
+    for gang in &later.gangs {
+        let key = format!("{}/{}", gang.namespace, gang.object);
+        let own = later.batches.iter().filter(|batch| batch.owner.as_ref() == Some(&key));
+        assert_eq!(gang.spent_usd_micro, own.map(|batch| batch.spent_usd_micro).sum::<u64>(), "{key}");
+        let before = recorded.gangs.iter().find(|before| before.object == gang.object).unwrap();
+        assert!(gang.spent_usd_micro > before.spent_usd_micro + 10 * 400_000_000, "ten hours of eight nodes");
+    }
 }
 
 #[test]
