@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::DynamicObject;
@@ -27,6 +27,8 @@ pub enum Change {
     Node(Event<Node>),
     /// A pod event.
     Pod(Event<Pod>),
+    /// A Namespace event.
+    Namespace(Event<Namespace>),
     /// A PersistentVolumeClaim event.
     Claim(Event<PersistentVolumeClaim>),
     /// A PersistentVolume event.

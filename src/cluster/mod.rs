@@ -20,6 +20,7 @@ use k8s_openapi::api::core::v1::{Pod, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use kube::runtime::watcher::Event;
 use muster_api::batch_state;
+use muster_api::convert::ordinary::Namespaces;
 use muster_api::conventions::{Kind, MissingOwner, Object, Objects, Ref};
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use muster_api::pod_state;
@@ -66,6 +67,8 @@ pub struct State {
     pub missing_owners: Arc<BTreeMap<PodUid, MissingOwner>>,
     /// Kinds of owners and groups that could not be listed so far, and why.
     pub unlisted: Arc<BTreeMap<Kind, Arc<str>>>,
+    /// Labels of every namespace, by which terms of pod affinity select them.
+    pub namespaces: Arc<Namespaces>,
     /// Namespaces of DaemonSets by UID.
     pub daemon_sets: Arc<FxHashMap<String, String>>,
 }

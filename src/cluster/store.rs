@@ -4,6 +4,7 @@
 //! maps that changed since the last time; what changes nothing that anybody reads, as a heartbeat does, publishes nothing.
 
 mod claims;
+mod namespaces;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::ObjectMeta;
 use kube::client::ClientBuilder;
@@ -42,7 +42,8 @@ impl WatchOptions {
     /// awaited beside them, each until it is listed, or turns out not to be served, or not to be listed.
     #[must_use]
     pub fn kinds(&self) -> Vec<&'static str> {
-        let mut kinds = vec!["nodes", "pods", "daemonsets", "gangs", "nodebatches", "nodepools", "ec2nodeclasses"];
+        let mut kinds =
+            vec!["nodes", "pods", "namespaces", "daemonsets", "gangs", "nodebatches", "nodepools", "ec2nodeclasses"];
         kinds.extend(VOLUME_KINDS);
         if self.provisioning_requests {
             kinds.push("provisioningrequests");
@@ -77,6 +78,7 @@ pub async fn run(
     let mut watches = tokio::task::JoinSet::new();
     watches.spawn(watch::<Node>(client.clone(), "nodes", reopen, sender.clone(), Change::Node));
     watches.spawn(pods(client.clone(), reopen, sender.clone()));
+    watches.spawn(watch::<Namespace>(client.clone(), "namespaces", reopen, sender.clone(), Change::Namespace));
     let [claims, volumes, storage_classes, csi_nodes] = VOLUME_KINDS;
     watches.spawn(watch::<PersistentVolumeClaim>(client.clone(), claims, reopen, sender.clone(), Change::Claim));
     watches.spawn(watch::<PersistentVolume>(client.clone(), volumes, reopen, sender.clone(), Change::Volume));
@@ -201,6 +203,7 @@ impl Resource for GroupedPod {
 struct Relists {
     nodes: BTreeSet<String>,
     pods: BTreeSet<String>,
+    namespaces: BTreeSet<String>,
     claims: BTreeSet<muster_core::model::names::ObjectKey>,
     volumes: BTreeSet<String>,
     storage_classes: BTreeSet<String>,
@@ -246,6 +249,19 @@ impl Relists {
                 }
                 Event::Apply(pod) => store.apply_pod(pod),
                 Event::Delete(pod) => store.delete_pod(&pod.uid().unwrap_or_default()),
+            },
+            Change::Namespace(event) => match event {
+                Event::Init => self.namespaces.clear(),
+                Event::InitApply(namespace) => {
+                    self.namespaces.insert(namespace.name_any());
+                    store.apply_namespace(&namespace);
+                }
+                Event::InitDone => {
+                    store.retain_namespaces(&self.namespaces);
+                    store.synced("namespaces");
+                }
+                Event::Apply(namespace) => store.apply_namespace(&namespace),
+                Event::Delete(namespace) => store.delete_namespace(&namespace.name_any()),
             },
             Change::Claim(event) => match event {
                 Event::Init => self.claims.clear(),

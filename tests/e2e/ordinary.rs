@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Event, Node, Pod, Taint};
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Taint};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -593,5 +593,41 @@ async fn nodes_that_never_take_their_pods_are_launched_twice_then_after_a_pause_
         scale(&stack, name, 0).await;
     }
     everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_goes_to_the_zone_of_pods_in_namespaces_that_a_label_selects_once_they_have_it() {
+    let scenario = hosts(20, 20).with_pool(M5, "us-east-1b", MarketType::OnDemand, 1, 1, 20);
+    let pool = general(&["us-east-1a", "us-east-1b"], &json!({"nodes": 20}), "30s");
+    let Some(stack) = provisioning(&scenario, &pool).await else { return };
+    // Each fills a node.
+    let in_zone_b = json!({"nodeSelector": {"topology.kubernetes.io/zone": "us-east-1b"}});
+    let back: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "back", "labels": {"app": "back"}},
+        "spec": {
+            "schedulerName": "muster",
+            "nodeSelector": in_zone_b["nodeSelector"],
+            "containers": [{"name": "main", "image": "web", "resources": {"requests": {"cpu": "6", "memory": "3Gi"}}}],
+        },
+    }))
+    .unwrap();
+    Api::namespaced(stack.admin().unwrap(), "ml").create(&PostParams::default(), &back).await.unwrap();
+    let near = json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{
+        "topologyKey": "topology.kubernetes.io/zone",
+        "labelSelector": {"matchLabels": {"app": "back"}},
+        "namespaceSelector": {"matchLabels": {"tier": "backend"}},
+    }]}}});
+    deploy_with(&stack, "front", 1, "6", "3Gi", &near).await;
+    event(&stack, "Pod", "NoOfferFits", "pod affinity").await;
+
+    let labelled = Patch::Merge(json!({"metadata": {"labels": {"tier": "backend"}}}));
+    let namespaces: Api<Namespace> = Api::all(stack.admin().unwrap());
+    namespaces.patch("ml", &PatchParams::default(), &labelled).await.unwrap();
+
+    let node = node_of(&all_serve(&stack, "front", 1).await[0]).unwrap().to_owned();
+    let node = Api::<Node>::all(stack.admin().unwrap()).get(&node).await.unwrap();
+    assert_eq!(node.labels()["topology.kubernetes.io/zone"], "us-east-1b");
+    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 2, "one for each");
     no_errors(&stack);
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use muster::cluster::{Cluster, Store, StoreOptions};
 use muster_api::conventions::{Kind, Object, Objects as _};
 use muster_api::crd::Gang;
@@ -225,6 +225,35 @@ fn what_daemon_sets_take_is_published_and_their_status_is_not() {
     assert_eq!(published(&|store| store.apply_daemon_set(&set("a", "3", 7))), (first + 1, vec![3000, 2000]));
     assert_eq!(published(&|store| store.delete_daemon_set("uid-of-b")), (first + 2, vec![3000]));
     assert_eq!(published(&|store| store.retain_daemon_sets(&BTreeSet::new())), (first + 3, vec![]));
+}
+
+#[test]
+fn labels_of_namespaces_are_published_and_those_that_are_gone_are_not() {
+    let (mut store, cluster) = store(&["namespaces"], &[]);
+    let namespace = |name: &str, tier: &str, phase: &str| -> Namespace {
+        serde_json::from_value(json!({"metadata": {"name": name, "labels": {"tier": tier}}, "status": {"phase": phase}}))
+            .unwrap()
+    };
+    let mut published = |change: &dyn Fn(&mut Store)| {
+        change(&mut store);
+        store.publish();
+        let state = cluster.load();
+        let tiers = state.namespaces.iter().map(|(name, labels)| format!("{name} {}", labels["tier"]));
+        (state.snapshot.version, tiers.collect::<Vec<_>>())
+    };
+    let (first, tiers) = published(&|store| {
+        store.apply_namespace(&namespace("web", "front", "Active"));
+        store.apply_namespace(&namespace("ml", "back", "Active"));
+        store.synced("namespaces");
+    });
+    assert_eq!(tiers, ["ml back", "web front"]);
+    assert_eq!(published(&|store| store.apply_namespace(&namespace("ml", "back", "Terminating"))).0, first);
+    assert_eq!(
+        published(&|store| store.apply_namespace(&namespace("ml", "other", "Active"))),
+        (first + 1, vec!["ml other".to_owned(), "web front".to_owned()])
+    );
+    assert_eq!(published(&|store| store.delete_namespace("web")), (first + 2, vec!["ml other".to_owned()]));
+    assert_eq!(published(&|store| store.retain_namespaces(&BTreeSet::new())), (first + 3, vec![]));
 }
 
 #[test]

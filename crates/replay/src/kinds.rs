@@ -29,9 +29,10 @@ const fn kind(
 }
 
 /// Those that are read field by field. Secrets and ConfigMaps are none.
-pub const KINDS: [Kind; 21] = [
+pub const KINDS: [Kind; 22] = [
     kind("", &["v1"], "Node", "nodes", false),
     kind("", &["v1"], "Pod", "pods", true),
+    kind("", &["v1"], "Namespace", "namespaces", false),
     kind("", &["v1"], "PersistentVolumeClaim", "persistentvolumeclaims", true),
     kind("", &["v1"], "PersistentVolume", "persistentvolumes", false),
     kind("storage.k8s.io", &["v1"], "StorageClass", "storageclasses", false),
@@ -53,11 +54,8 @@ pub const KINDS: [Kind; 21] = [
     kind("autoscaling.x-k8s.io", &["v1"], "ProvisioningRequest", "provisioningrequests", true),
 ];
 
-/// Those that are read if a dump has them, and are not listed of a running cluster.
-const READ: [Kind; 2] = [
-    kind("", &["v1"], "Namespace", "namespaces", false),
-    kind("policy", &["v1"], "PodDisruptionBudget", "poddisruptionbudgets", true),
-];
+/// One that is read if a dump has it, and is not listed of a running cluster.
+const BUDGETS: Kind = kind("policy", &["v1"], "PodDisruptionBudget", "poddisruptionbudgets", true);
 
 /// Kinds that matter to pods which do not exist yet, of whose templates a dump may know. The server reads pods alone, and has no
 /// permission to list them.
@@ -66,7 +64,7 @@ const OF_TEMPLATES: [&str; 3] = ["clustertrainingruntimes", "priorityclasses", "
 /// The kind with this group and name.
 #[must_use]
 pub fn find(group: &str, name: &str) -> Option<&'static Kind> {
-    KINDS.iter().chain(&READ).find(|kind| kind.group == group && kind.kind == name)
+    KINDS.iter().chain([&BUDGETS]).find(|kind| kind.group == group && kind.kind == name)
 }
 
 /// Everything that is listed of a running cluster: those, and the owners and groups by which gangs are recognised.

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod as PodObject;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use muster_api::convert::ordinary::{self as read, Namespaces};
+use muster_api::convert::ordinary as read;
 use muster_api::crd::{BatchOffer, Fill, NodeBatch, NodeBatchSpec, NodePool, SchedulerRefused, is_true};
 use muster_api::{batch_state, keys, pool_state};
 use muster_core::batch::reserves;
@@ -481,15 +481,6 @@ struct Ladders {
 /// Pods as the planner sees them; what carries a constraint that nobody models is refused by its name.
 fn ladders(state: &State, waiting: Vec<PodUid>, offers: &[Offered]) -> Ladders {
     let preferred = ordinary::any_rather_keeps_off(&state.snapshot, offers);
-    let namespaces: Namespaces = state
-        .snapshot
-        .pods
-        .values()
-        .map(|pod| Arc::clone(&pod.key.namespace))
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .map(|name| (Arc::clone(&name), read::namespace_labels(&name, None)))
-        .collect();
     let mut ladders = Ladders { waiting: Vec::new(), refused: Vec::new() };
     for uid in waiting {
         let (Some(pod), Some(object)) = (state.snapshot.pods.get(&uid), state.unbound.get(&uid)) else { continue };
@@ -505,12 +496,12 @@ fn ladders(state: &State, waiting: Vec<PodUid>, offers: &[Offered]) -> Ladders {
                 continue;
             }
         };
-        if let Some(what) = unmodelled(object, shape) {
+        if let Some(what) = read::unmodelled(shape).into_iter().next() {
             let why = format!("carries a constraint that is not modelled: {what}").into();
             ladders.refused.push(Refusal { pod: uid, cause: Cause::NoOfferFits, why });
             continue;
         }
-        let mut kind = read::kind(object, shape, &namespaces, preferred);
+        let mut kind = read::kind(object, shape, &state.namespaces, preferred);
         let annotations = object.metadata.annotations.as_ref();
         kind.required.existing_only =
             annotations.and_then(|all| all.get(keys::DO_NOT_PROVISION)).is_some_and(|value| value == "true");
@@ -518,22 +509,4 @@ fn ladders(state: &State, waiting: Vec<PodUid>, offers: &[Offered]) -> Ladders {
         ladders.waiting.push(Waiting { pod: Arc::clone(pod), ladder });
     }
     ladders
-}
-
-/// The first constraint of a pod that is not planned with.
-fn unmodelled(pod: &PodObject, shape: &muster_core::model::pod::Shape) -> Option<String> {
-    if let Some(what) = read::unmodelled(shape).into_iter().next() {
-        return Some(what.to_string());
-    }
-    let affinity = pod.spec.as_ref()?.affinity.as_ref()?;
-    let near = affinity.pod_affinity.as_ref();
-    let near = near.and_then(|one| one.required_during_scheduling_ignored_during_execution.as_ref());
-    let apart = affinity.pod_anti_affinity.as_ref();
-    let apart = apart.and_then(|one| one.required_during_scheduling_ignored_during_execution.as_ref());
-    // Labels of namespaces are not watched; a selector without requirements means all of them.
-    let by_labels = near.into_iter().chain(apart).flatten().any(|term| {
-        let selector = term.namespace_selector.as_ref();
-        selector.is_some_and(|one| one.match_labels.is_some() || one.match_expressions.is_some())
-    });
-    by_labels.then(|| "namespaceSelector of pod affinity".to_owned())
 }
