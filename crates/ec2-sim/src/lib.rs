@@ -179,6 +179,11 @@ impl Simulator {
         ids.iter().filter(|id| world.terminate(id, (reason, reason), SignedDuration::ZERO, now)).cloned().collect()
     }
 
+    /// Protects an instance from TerminateInstances, as its attribute `disableApiTermination` does.
+    pub fn protect(&self, id: &str) {
+        self.settled().protected.insert(id.to_owned());
+    }
+
     /// Interrupts instances; returns those that were alive.
     pub fn interrupt(&self, what: &Interruption) -> Vec<String> {
         let now = self.clock.now();

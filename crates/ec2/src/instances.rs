@@ -18,6 +18,8 @@ use crate::pace::Turns;
 const DESCRIBE: &str = "DescribeInstances";
 const TERMINATE: &str = "TerminateInstances";
 const TOPOLOGY: &str = "DescribeInstanceTopology";
+/// What EC2 answers where one of the instances has termination protection.
+const PROTECTED: &str = "OperationNotPermitted";
 /// Instances per page: the most EC2 gives.
 const PAGE: i32 = 1000;
 /// Ids per call. EC2 names no limit but asks for moderate calls; a rollback of 1000 is two.
@@ -110,9 +112,11 @@ impl Client {
     }
 
     /// Terminates instances. Idempotent. One unknown id makes EC2 refuse the whole call, so ids it names as unknown are
-    /// excluded, reported, and the rest is sent again.
+    /// excluded, reported, and the rest is sent again. One with termination protection makes it refuse all of its zone: the
+    /// error comes once the rest was sent.
     pub async fn terminate_instances(&self, ids: &[InstanceId]) -> Result<Terminated, CallError> {
         let (mut done, mut turns) = (Terminated::default(), self.turns(TERMINATE));
+        let mut refused = None;
         for chunk in distinct(ids).chunks(IDS) {
             let mut wanted = chunk.to_vec();
             while !wanted.is_empty() {
@@ -122,11 +126,17 @@ impl Client {
                     Ok(_) => {
                         done.accepted.append(&mut wanted);
                     }
+                    Err(error) if error.code.as_deref() == Some(PROTECTED) => {
+                        if take_named(&mut wanted, &error.message).is_empty() {
+                            return Err(error);
+                        }
+                        refused = Some(error);
+                    }
                     Err(error) => done.unknown.append(&mut drop_unknown(&mut wanted, error)?),
                 }
             }
         }
-        Ok(done)
+        refused.map_or(Ok(done), Err)
     }
 
     /// Network nodes of running instances, from the top of the network to the closest. Instances that are not running,
@@ -185,10 +195,16 @@ pub(crate) fn drop_unknown(wanted: &mut Vec<InstanceId>, error: CallError) -> Re
     if error.code.as_deref() != Some("InvalidInstanceID.NotFound") {
         return Err(error);
     }
-    let named: BTreeSet<&str> = error.message.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
-    let (unknown, known) = wanted.drain(..).partition(|id: &InstanceId| named.contains(id.as_str()));
-    *wanted = known;
+    let unknown = take_named(wanted, &error.message);
     if unknown.is_empty() { Err(error) } else { Ok(unknown) }
+}
+
+/// Takes out the ids that a message names.
+fn take_named(wanted: &mut Vec<InstanceId>, message: &str) -> Vec<InstanceId> {
+    let named: BTreeSet<&str> = message.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
+    let (taken, left) = wanted.drain(..).partition(|id: &InstanceId| named.contains(id.as_str()));
+    *wanted = left;
+    taken
 }
 
 fn read(output: &DescribeInstancesOutput, instances: &mut Vec<Instance>) {

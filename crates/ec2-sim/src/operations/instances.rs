@@ -1,5 +1,7 @@
 //! DescribeInstances, TerminateInstances, CreateTags.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use crate::operations::filters::{Filters, page};
@@ -96,10 +98,15 @@ pub(super) fn terminate(world: &mut World, call: &Call<'_>) -> Result<Reply, Api
         }
     }
     let slower = fleets::slower(call);
+    // None in the zone of a protected one is terminated, those in other zones are.
+    let zone = |world: &World, id: &String| world.instances.get(id).map(|instance| instance.zone.clone());
+    let protected = ids.iter().find(|id| world.protected.contains(*id)).cloned();
+    let spared: BTreeSet<String> =
+        ids.iter().filter(|id| world.protected.contains(*id)).filter_map(|id| zone(world, id)).collect();
     let mut xml = Xml::new();
     let mut reply = Reply::default();
     let mut changes = Vec::new();
-    for id in ids {
+    for id in ids.into_iter().filter(|id| zone(world, id).is_none_or(|zone| !spared.contains(&zone))) {
         let state = |world: &World| world.instances.get(&id).map_or(LifeState::Terminated, |i| i.state(call.now));
         let before = state(world);
         if world.terminate(&id, BY_USER, slower, call.now) {
@@ -107,6 +114,13 @@ pub(super) fn terminate(world: &mut World, call: &Call<'_>) -> Result<Reply, Api
         }
         let after = state(world);
         changes.push((id, before, after));
+    }
+    if let Some(id) = protected {
+        let message = format!(
+            "The instance '{id}' may not be terminated. Modify its 'disableApiTermination' instance attribute and try \
+             again."
+        );
+        return Err(ApiError::client("OperationNotPermitted", message));
     }
     xml.list("instancesSet", &changes, |xml, (id, before, after)| {
         xml.text("instanceId", id);

@@ -78,6 +78,8 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     /// Actions that are not allowed, whatever the policy says.
     pub(crate) denied: BTreeSet<String>,
+    /// Instances with termination protection.
+    pub(crate) protected: BTreeSet<String>,
     pub(crate) journal: Journal,
     /// The NodeBatches that were shown.
     pub(crate) batches: Batches,
@@ -115,6 +117,7 @@ impl World {
             buckets: Buckets::new(scenario.throttling),
             faults: Faults::new(&scenario.faults, stream(3)),
             denied: BTreeSet::new(),
+            protected: BTreeSet::new(),
             journal: Journal::default(),
             batches: Batches::default(),
             ids: Ids::new(stream(2)),

@@ -189,6 +189,22 @@ async fn unknown_ids_neither_hide_nor_save_the_known_ones() {
 }
 
 #[tokio::test]
+async fn an_instance_with_termination_protection_keeps_no_other_alive() {
+    let world = World::start().await;
+    let answer = world.client.create_fleet(&world.intent(3).await).await.unwrap();
+    let ids: Vec<InstanceId> = answer.instances.into_iter().map(|instance| instance.id).collect();
+    world.simulator.protect(ids[1].as_str());
+
+    let refused = world.client.terminate_instances(&ids).await.unwrap_err();
+
+    assert_eq!(refused.code.as_deref(), Some("OperationNotPermitted"), "{refused:?}");
+    assert!(refused.message.contains(ids[1].as_str()), "{refused:?}");
+    let found = world.client.describe_instances(&InstanceQuery::Ids(ids.clone())).await.unwrap();
+    let alive = found.iter().filter(|instance| instance.state.live()).map(|instance| &instance.id);
+    assert_eq!(alive.collect::<Vec<_>>(), [&ids[1]]);
+}
+
+#[tokio::test]
 async fn an_endpoint_that_does_not_answer_is_named_in_one_line() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
