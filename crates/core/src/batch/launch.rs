@@ -10,9 +10,10 @@ use super::judge::{Confirm, Verdict, Why, judge};
 use super::{owner, rollback};
 use crate::ec2::blame::Blame;
 use crate::ec2::error::{CallError, ErrorClass, Next as Try};
-use crate::ec2::seen::{GroupState, InstanceState};
+use crate::ec2::quota::vcpu_quota;
+use crate::ec2::seen::{GroupState, Instance, InstanceState};
 use crate::model::batch::{Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, MemberState};
-use crate::model::launch::Pool;
+use crate::model::launch::{CapacityType, Pool};
 use crate::model::launch::{LaunchAnswer, LaunchParameters, LaunchWay, LaunchedInstance};
 use crate::model::names::InstanceId;
 use crate::model::tags::{FleetTags, ResourceKind, TAG_CLUSTER_UID, Tags};
@@ -21,6 +22,12 @@ use crate::model::tags::{FleetTags, ResourceKind, TAG_CLUSTER_UID, Tags};
 pub(super) const SWEEPS: u32 = 4;
 /// A template or group that EC2 does not show this long after the attempt began is gone.
 pub(super) const SHOWS_WITHIN: SignedDuration = SignedDuration::from_mins(5);
+
+/// Seconds before the same candidate is tried again under a token of its own: they double each time, up to a most.
+const SAME_AGAIN: i64 = 5;
+const SAME_AT_LEAST_EVERY: i64 = 120;
+/// How often it is tried again in a row, nine minutes altogether: then another candidate is.
+const SAME_AT_MOST: usize = 8;
 
 /// Group, template, launch, judgement.
 pub(super) fn launching(case: &Case<'_>) -> Step<Turn> {
@@ -447,10 +454,24 @@ impl Loss {
     }
 }
 
-/// Instances of ours that EC2 is ending: they may still count towards quotas.
-pub(super) fn ending(case: &Case<'_>) -> Step<usize> {
+/// Instances of ours that EC2 is ending, and that may still count towards the quota which a launch of this type was refused for:
+/// virtual CPUs are counted by family, interfaces and volumes over all.
+pub(super) fn ending(case: &Case<'_>, instance_type: &str, code: Option<&str>) -> Step<usize> {
     let ours = Tags::from([(TAG_CLUSTER_UID.to_owned(), case.world.settings.cluster_uid.clone())]);
-    Ok(case.tagged(ours)?.iter().filter(|instance| instance.state == InstanceState::ShuttingDown).count())
+    let by_family = matches!(code, Some("VcpuLimitExceeded" | "MaxSpotInstanceCountExceeded"));
+    let family = |instance_type: &str| vcpu_quota(instance_type, CapacityType::OnDemand);
+    let counts = |instance: &&Instance| {
+        instance.state == InstanceState::ShuttingDown
+            && (!by_family || family(&instance.instance_type) == family(instance_type))
+    };
+    Ok(case.tagged(ours)?.iter().filter(counts).count())
+}
+
+/// How often in a row the candidate of the last attempt was tried before it, each time to be tried again.
+fn tried_again(status: &BatchStatus) -> usize {
+    let Some((last, before)) = status.attempts.split_last() else { return 0 };
+    let same = |one: &&Attempt| one.outcome == AttemptOutcome::Retry && asked(one) == asked(last);
+    before.iter().rev().take_while(same).count()
 }
 
 /// Closes the attempt as lost, with zero instances.
@@ -460,18 +481,20 @@ fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
         last.request_id = Some(id.clone());
     }
     let mut next = loss.next;
-    let mut wait = 5;
+    let again = tried_again(&status);
+    let mut wait = SAME_AGAIN.saturating_mul(1 << again.min(8)).min(SAME_AT_LEAST_EVERY);
     let mut why = loss.message.clone();
     // Where part will do, none at all is all there is.
     let asked_for = if case.batch.spec.partial { 1 } else { status.count };
     let mut notes = vec![lacking(&loss.unavailable, asked_for)];
     match loss.kind {
         Some(ErrorClass::Quota | ErrorClass::SpotQuota) => {
-            let ending = ending(case)?;
+            let refused = status.last().map(|attempt| attempt.instance_type.clone()).unwrap_or_default();
+            let ending = ending(case, &refused, loss.code.as_deref())?;
             if ending > 0 {
                 // No verdict on the quota: the same candidate again once they are gone.
                 next = Try::SameCandidate;
-                wait = 15;
+                wait = wait.max(15);
                 why = format!("{why}; {ending} instances are still shutting down and may count");
             }
         }
@@ -496,6 +519,10 @@ fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
             });
         }
         _other => {}
+    }
+    if next == Try::SameCandidate && again >= SAME_AT_MOST {
+        // What has gone on for so long is no matter of a moment: others may be better off.
+        next = if loss.next == Try::SameCandidate { Try::OtherCandidate } else { loss.next };
     }
     let reservation = status.last().and_then(|attempt| attempt.reservation.as_ref()).map(|target| target.id.clone());
     if let (Some(kind), Some(id)) = (loss.kind, reservation)

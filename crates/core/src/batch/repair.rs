@@ -325,8 +325,7 @@ fn settle(
         );
         return Ok(reported(Turn::write(status).requeue(Requeue::Pause(later(now, 15)))));
     }
-    let kind = why.as_ref().map(|why| why.kind);
-    if (throttled || frees_quota(case, &status, kind)?) && in_time(case, attempt) && !owner::unwanted(case)? {
+    if (throttled || frees_quota(case, &status, why.as_ref())?) && in_time(case, attempt) && !owner::unwanted(case)? {
         let why = why.map_or_else(String::new, |why| why.code.unwrap_or(why.message));
         return Ok(reported(once_more(case, status, attempt, parameters, &why)));
     }
@@ -340,9 +339,11 @@ fn settle(
 
 /// Whether a quota that EC2 finds used up may have capacity in a moment: what is ending still counts, and so do lost nodes until
 /// they end.
-fn frees_quota(case: &Case<'_>, status: &BatchStatus, kind: Option<ErrorClass>) -> Step<bool> {
-    let quota = matches!(kind, Some(ErrorClass::Quota | ErrorClass::SpotQuota));
-    Ok(quota && (!status.replaced.is_empty() || launch::ending(case)? > 0))
+fn frees_quota(case: &Case<'_>, status: &BatchStatus, why: Option<&Why>) -> Step<bool> {
+    let quota = |why: &&Why| matches!(why.kind, ErrorClass::Quota | ErrorClass::SpotQuota);
+    let Some(why) = why.filter(quota) else { return Ok(false) };
+    let asked = status.last().map(|attempt| attempt.instance_type.as_str()).unwrap_or_default();
+    Ok(!status.replaced.is_empty() || launch::ending(case, asked, why.code.as_deref())? > 0)
 }
 
 /// The same replacement under a token of its own, after a pause that is as long as it has been tried. Its clock goes on.

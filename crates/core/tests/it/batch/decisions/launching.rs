@@ -222,6 +222,21 @@ fn a_launch_that_ec2_refused_says_what_is_tried_next() {
             .answered(true, code("InsufficientInstanceCapacity"))
     };
     let ending = [("i-7", InstanceState::ShuttingDown), ("i-8", RUNNING), ("i-9", InstanceState::ShuttingDown)];
+    let other_family = || {
+        let mut other = super::scene::instances(&ending);
+        other.iter_mut().for_each(|instance| instance.instance_type = "m5.large".to_owned());
+        Sight::Instances(other)
+    };
+    let after_retries = |count: u32, what: &str| {
+        let again = |status: &mut BatchStatus| {
+            let last = status.attempts[0].clone();
+            let before = |number| Attempt { number, outcome: AttemptOutcome::Retry, ..last.clone() };
+            status.attempts = (1..=count).map(before).collect();
+            status.attempt = count + 1;
+            status.attempts.push(Attempt { number: count + 1, ..last });
+        };
+        open(|_| {}).answered(true, code(what)).status(again)
+    };
     let rows = [
         ("no capacity", first("InsufficientInstanceCapacity")),
         (
@@ -233,6 +248,18 @@ fn a_launch_that_ec2_refused_says_what_is_tried_next() {
         ("a quota, before it is known whether instances of ours are ending", first("VcpuLimitExceeded")),
         ("a quota", first("VcpuLimitExceeded").saw(ours(), shown(&[("i-8", RUNNING)]))),
         ("a quota, while instances of ours are ending", first("VcpuLimitExceeded").saw(ours(), shown(&ending))),
+        (
+            "a quota, while instances of another family are ending",
+            first("VcpuLimitExceeded").saw(ours(), other_family()),
+        ),
+        (
+            "a quota of interfaces, while instances of another family are ending",
+            first("NetworkInterfaceLimitExceeded").saw(ours(), other_family()),
+        ),
+        (
+            "a quota for the ninth time, while instances of ours are ending",
+            after_retries(8, "VcpuLimitExceeded").saw(ours(), shown(&ending)),
+        ),
         ("the spot quota", first("MaxSpotInstanceCountExceeded").saw(ours(), shown(&[]))),
         ("too many fleets", first("MaxFleetCountExceeded")),
         ("too many placement groups", first("PlacementGroupLimitExceeded")),
@@ -270,6 +297,9 @@ fn a_launch_that_ec2_refused_says_what_is_tried_next() {
                 .answered(true, code("InvalidLaunchTemplateId.NotFound"))
                 .swept(&[]),
         ),
+        ("the token is refused for the third time", after_retries(2, "IdempotentParameterMismatch").swept(&[])),
+        ("the token is refused for the eighth time", after_retries(7, "IdempotentParameterMismatch").swept(&[])),
+        ("the token is refused for the ninth time", after_retries(8, "IdempotentParameterMismatch").swept(&[])),
         ("the template is not seen, and the launch is found", first("InvalidLaunchTemplateId.NotFound").swept(&ALL)),
     ];
     compare("launching-refused", &rows);
