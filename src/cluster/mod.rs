@@ -170,11 +170,11 @@ impl Known {
         self.listed.contains(&kind)
     }
 
-    /// Whether an owner is being deleted, or is gone already. `false` as long as that cannot be reported.
+    /// Whether an owner is being deleted, asks for no pods any more, or is gone already. `false` as long as that cannot be known.
     #[must_use]
     pub fn is_going(&self, owner: &OwnerReference) -> bool {
         if let Some(object) = self.by_uid(&owner.uid) {
-            return object.metadata.deletion_timestamp.is_some();
+            return object.metadata.deletion_timestamp.is_some() || object.is_stopped();
         }
         Kind::of(&owner.api_version, &owner.kind).is_some_and(|kind| self.is_listed(kind))
     }

@@ -406,10 +406,8 @@ impl Hands {
                     return Ok(());
                 }
                 Ok(Err(error)) if gone(&error) => return Ok(()),
-                Ok(Err(kube::Error::Api(answer))) if answer.code == 429 => {
-                    self.budget_is_reported(state, pod).await;
-                }
-                Err(_) => self.budget_is_reported(state, pod).await,
+                // A budget answers 429, two of them 500, and an admission webhook what it likes.
+                Err(_) | Ok(Err(kube::Error::Api(_))) => self.budget_is_reported(state, pod).await,
                 Ok(Err(error)) => return Err(anyhow::Error::new(error).context(format!("evict pod {}", pod.key))),
             }
         }

@@ -209,7 +209,7 @@ fn lost(state: &State) -> BTreeSet<NodeName> {
     lost
 }
 
-/// Gangs whose owner is being deleted or is gone: their members follow.
+/// Gangs whose owner is being deleted, is gone, or asks for no pods any more: their members follow.
 fn ending(state: &State) -> BTreeSet<ObjectKey> {
     let gangs = state.gangs.iter();
     let ending = gangs.filter(|(_, gang)| gang.owner_references().iter().any(|owner| state.objects.is_going(owner)));

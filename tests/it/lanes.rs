@@ -287,16 +287,17 @@ async fn a_release_that_always_fails_is_made_again_less_and_less_often() {
     assert!(writes.recv().await.is_some(), "another plan is another release");
 }
 
-#[tokio::test]
-async fn a_budget_that_forbids_one_eviction_is_not_asked_for_every_member() {
+/// Evicts twenty members while an eviction is answered so; the calls that were made.
+async fn evictions_answered(code: StatusCode) -> Vec<String> {
     let (sent, mut calls) = mpsc::unbounded_channel();
     let service = tower::service_fn(move |request: Request<Body>| {
         let what = format!("{} {}", request.method(), request.uri().path());
         let eviction = what.ends_with("/eviction");
         sent.send(what).unwrap();
         async move {
-            let code = if eviction { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
-            let status = json!({"kind": "Status", "status": "Failure", "code": 429, "reason": "", "message": ""});
+            let code = if eviction { code } else { StatusCode::OK };
+            let status =
+                json!({"kind": "Status", "status": "Failure", "code": code.as_u16(), "reason": "", "message": ""});
             let answer = if eviction { status } else { json!({"metadata": {"name": "any", "resourceVersion": "9"}}) };
             let body = Body::from(answer.to_string().into_bytes());
             Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
@@ -320,11 +321,25 @@ async fn a_budget_that_forbids_one_eviction_is_not_asked_for_every_member() {
     while let Ok(call) = calls.try_recv() {
         all.push(call);
     }
+    all
+}
+
+#[tokio::test]
+async fn a_budget_that_forbids_one_eviction_is_not_asked_for_every_member() {
+    let all = evictions_answered(StatusCode::TOO_MANY_REQUESTS).await;
     let deleted: Vec<&String> = all.iter().filter(|call| call.starts_with("DELETE")).collect();
     assert_eq!(deleted.len(), 20, "{all:#?}");
     assert!(deleted.last().unwrap().ends_with("/m-19"), "whoever leads goes last");
     let asked: std::collections::BTreeSet<&String> = all.iter().filter(|call| call.ends_with("/eviction")).collect();
     assert!(!asked.is_empty() && asked.len() <= 4, "of as many as are evicted at once: {asked:?}");
+}
+
+#[tokio::test]
+async fn a_gang_is_evicted_although_two_budgets_or_a_webhook_forbid_it() {
+    for code in [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::FORBIDDEN, StatusCode::BAD_REQUEST] {
+        let all = evictions_answered(code).await;
+        assert_eq!(all.iter().filter(|call| call.starts_with("DELETE")).count(), 20, "{code}: {all:#?}");
+    }
 }
 
 #[tokio::test]

@@ -262,8 +262,8 @@ async fn evict(
             debug!(pod = %pod.name, "an eviction is refused");
             Ok(())
         }
-        // A disruption budget says no, or it is another pod of that name: asked again later.
-        Ok(Err(kube::Error::Api(answer))) if matches!(answer.code, 409 | 429) => {
+        // A disruption budget says no, or two of them, or it is another pod of that name: asked again later.
+        Ok(Err(kube::Error::Api(answer))) if matches!(answer.code, 409 | 429 | 500) => {
             debug!(pod = %pod.name, "an eviction is refused");
             Ok(())
         }

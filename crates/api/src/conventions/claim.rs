@@ -67,6 +67,11 @@ impl Declared {
     }
 }
 
+/// Members of all roles together.
+pub(super) fn total(roles: &[Declared]) -> u32 {
+    roles.iter().map(|role| role.count).fold(0, u32::saturating_add)
+}
+
 /// Reads a rank and subtracts an offset; one below the offset is no rank.
 pub(super) fn rank(text: &str, offset: u32) -> RankClaim {
     shifted(ranks::parse(text), offset)

@@ -31,7 +31,7 @@ pub(super) fn claim(chain: &Chain<'_>) -> Option<Claim> {
     let mut claim = Claim {
         identity: job.name().to_owned(),
         anchor: Some(job.owner()),
-        size: Some(roles.iter().map(|role| role.count).sum()),
+        size: Some(claim::total(&roles)),
         min: policy.iter().find_map(|path| job.number(path)),
         rank: chain.label(keys::KUBEFLOW_REPLICA_INDEX).map(|text| claim::rank(text, u32::from(shift))),
         role,

@@ -53,7 +53,7 @@ pub(super) fn workload(chain: &Chain<'_>) -> Option<Claim> {
         .collect();
     Some(Claim {
         identity: name.to_owned(),
-        size: workload.map(|_| roles.iter().map(|role| role.count).sum()),
+        size: workload.map(|_| claim::total(&roles)),
         role: chain.label(keys::KUEUE_POD_SET).unwrap_or_default().to_owned(),
         roles,
         offset: offset(chain),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use muster_core::gang::MAX_ROLES;
 use muster_core::model::gang::{Invalid, RawTopologyRequest, RawTopologyRequests, Recognised, RoleStated};
 use muster_core::reason::Code;
 
@@ -26,7 +27,9 @@ pub fn merge<'a>(mut stated: impl Iterator<Item = (&'a Arc<str>, &'a Arc<Recogni
                     known.count = known.count.or(stated.count);
                     known.min = known.min.or(stated.min);
                 }
-                None => gang.roles.push(stated.clone()),
+                // One above what a gang may have makes it invalid; more would only cost time.
+                None if gang.roles.len() <= MAX_ROLES => gang.roles.push(stated.clone()),
+                None => {}
             }
         }
         order(&mut gang.roles);

@@ -27,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
+use muster_core::gang::MAX_ROLES;
 use muster_core::model::gang::{
     Invalid, Membership, Owner, RankClaim, RawTopologyRequests, Recognised, RoleStated, Source,
 };
@@ -40,6 +41,7 @@ use claim::Claim;
 
 pub use merge::merge;
 pub use objects::{Kind, Object, Objects, Ref, Served};
+pub use ray::ray_replicas;
 pub use topology_requests::of as read_topology_requests;
 
 /// Names of the conventions as they stand in a Gang's source, in order of precedence.
@@ -224,7 +226,7 @@ fn describe(chain: &Chain<'_>, found: Found, conflict: Option<Arc<str>>) -> (Rec
         parts.iter().map(|role| role.stated()).collect()
     };
     let all = owner.as_ref().unwrap_or(&claim).roles.len();
-    let total = |roles: &[RoleStated]| roles.iter().map(|role| role.count.unwrap_or(0)).sum::<u32>();
+    let total = |roles: &[RoleStated]| roles.iter().filter_map(|role| role.count).fold(0, u32::saturating_add);
     let mut known = if claim.open_roles {
         claim.size
     } else if roles.is_empty() {
@@ -279,6 +281,8 @@ fn describe(chain: &Chain<'_>, found: Found, conflict: Option<Arc<str>>) -> (Rec
         .or(invalid)
         .or(kueue_invalid);
     check_numbers(size, min, &roles, &mut invalid);
+    // One above what a gang may have makes it invalid; pods that list thousands would cost everybody time.
+    roles.truncate(MAX_ROLES + 1);
 
     let offset = claim.offset;
     let rank = chain

@@ -172,9 +172,24 @@ impl Object {
         if self.kind == Kind::Job
             && let Value::Object(spec) = &mut self.spec
         {
-            spec.retain(|field, _| JOB_FIELDS.contains(&field.as_str()));
+            // Nearly every Job says that it is not suspended.
+            spec.retain(|field, value| {
+                JOB_FIELDS.contains(&field.as_str()) || field == "suspend" && *value == Value::Bool(true)
+            });
         }
         self
+    }
+
+    /// Whether it asks for no pods any more: it is suspended, as Kueue does to whom it preempts, or scaled to none.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        let is = |pointer: &str| self.spec.pointer(pointer).and_then(Value::as_bool) == Some(true);
+        let scaled = match self.kind {
+            Kind::Job => self.number("/parallelism"),
+            Kind::StatefulSet | Kind::LeaderWorkerSet => self.number("/replicas"),
+            _other => None,
+        };
+        is("/suspend") || is("/runPolicy/suspend") || scaled == Some(0)
     }
 
     /// Its name.

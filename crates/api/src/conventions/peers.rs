@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::chain::Chain;
-use super::claim::{Claim, Declared};
+use super::claim::{self, Claim, Declared};
 use super::objects::{Kind, number};
 use super::peer_topology_requests;
 use crate::keys;
@@ -38,7 +38,7 @@ pub(super) fn volcano_job(chain: &Chain<'_>) -> Option<Claim> {
     let mut claim = Claim {
         identity: job.name().to_owned(),
         anchor: Some(job.owner()),
-        size: Some(roles.iter().map(|role| role.count).sum()),
+        size: Some(claim::total(&roles)),
         min: job.number("/minAvailable").filter(|min| *min > 0),
         role: chain.either(keys::VOLCANO_TASK).unwrap_or_default().to_owned(),
         roles,
@@ -76,7 +76,7 @@ pub(super) fn yunikorn(chain: &Chain<'_>) -> Option<Claim> {
             Declared::new(name, number(group, "/minMember").unwrap_or(1), None)
         })
         .collect();
-    let size = (!roles.is_empty()).then(|| roles.iter().map(|role| role.count).sum());
+    let size = (!roles.is_empty()).then(|| claim::total(&roles));
     let role = own.unwrap_or_default().to_owned();
     Some(Claim { identity: name.to_owned(), size, role, roles, ..Claim::default() })
 }
@@ -109,6 +109,6 @@ pub(super) fn grove(chain: &Chain<'_>) -> Option<Claim> {
     let name = chain.label(keys::GROVE_POD_GANG)?;
     let gang = chain.named(Kind::GrovePodGang, name);
     let groups = gang.and_then(|gang| gang.spec.pointer("/podgroups")).and_then(Value::as_array);
-    let min = groups.map(|groups| groups.iter().filter_map(|group| number(group, "/minReplicas")).sum());
+    let min = groups.map(|groups| groups.iter().filter_map(|group| number(group, "/minReplicas")).fold(0, u32::saturating_add));
     Some(Claim { identity: name.to_owned(), min, ..Claim::default() })
 }

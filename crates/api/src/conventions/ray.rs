@@ -22,7 +22,10 @@ pub(super) fn claim(chain: &Chain<'_>) -> Option<(Claim, bool)> {
     for group in groups.into_iter().flatten() {
         let name = group.get("groupName").and_then(Value::as_str).unwrap_or_default();
         let hosts = number(group, "/numOfHosts").unwrap_or(1).max(1);
-        let count = number(group, "/replicas").unwrap_or(1).saturating_mul(hosts);
+        let count = ray_replicas(group).saturating_mul(hosts);
+        if count == 0 {
+            continue;
+        }
         roles.push(Declared::new(name, count, group.get("template")));
         if name == own {
             let host = chain.label(keys::RAY_HOST_INDEX);
@@ -33,11 +36,25 @@ pub(super) fn claim(chain: &Chain<'_>) -> Option<(Claim, bool)> {
     let claim = Claim {
         identity: cluster.name().to_owned(),
         anchor: Some(cluster.owner()),
-        size: Some(roles.iter().map(|role| role.count).sum()),
+        size: Some(claim::total(&roles)),
         role: if head { "head".to_owned() } else { own.to_owned() },
         rank,
         roles,
         ..Claim::default()
     };
     Some((claim, asks))
+}
+
+/// How many replicas KubeRay makes of a worker group: none while it is suspended, else as many as are asked for within the bounds.
+///
+/// Source: `GetWorkerGroupDesiredReplicas` of KubeRay 1.6, and the defaults of the RayCluster definition.
+#[must_use]
+pub fn ray_replicas(group: &Value) -> u32 {
+    if group.pointer("/suspend").and_then(Value::as_bool) == Some(true) {
+        return 0;
+    }
+    let least = number(group, "/minReplicas").unwrap_or(0);
+    let most = number(group, "/maxReplicas").unwrap_or(u32::MAX);
+    let wanted = number(group, "/replicas").unwrap_or(0);
+    if wanted < least { least } else { wanted.min(most) }
 }

@@ -364,6 +364,21 @@ fn pods_that_name_their_role_are_one_gang_whatever_their_owners() {
 }
 
 #[test]
+fn thousands_of_roles_that_pods_list_are_not_kept() {
+    let of = |pod: usize| {
+        let groups: Vec<Value> =
+            (0..5_000).map(|group| json!({"name": format!("r-{pod}-{group}"), "minMember": u32::MAX})).collect();
+        let annotations = json!({"yunikorn.apache.org/task-groups": serde_json::to_string(&groups).unwrap()});
+        let mut pod = pod(&annotations, None);
+        pod.metadata.labels = Some([("applicationId".to_owned(), "app".to_owned())].into());
+        (Arc::from(format!("r-{}", groups.len())), recognise(&pod, &Jobs::default()).gang.unwrap())
+    };
+    let stated: Vec<(Arc<str>, Arc<Recognised>)> = (0..5).map(of).collect();
+    let merged = merge(stated.iter().map(|(role, gang)| (role, gang))).unwrap();
+    assert_eq!(merged.roles.len(), muster_core::gang::MAX_ROLES + 1, "one too many is enough to refuse it by name");
+}
+
+#[test]
 fn roles_that_asks_for_different_things_make_the_gang_invalid() {
     let of = |role: &str, level: &str| {
         let gang = json!({"muster.dev/gang": "g", "muster.dev/gang-size": "2", "muster.dev/role": role, "muster.dev/topology-required": level});

@@ -150,6 +150,53 @@ fn a_raycluster_that_asks_is_a_gang_of_head_and_hosts() {
 }
 
 #[test]
+fn worker_groups_of_a_raycluster_are_as_large_as_kuberay_makes_them() {
+    let mut documents = documents(include_str!("fixtures/raycluster.yaml"));
+    for (fields, found) in [
+        (json!({"replicas": 3}), "?/7 role=tpu rank=5 [head:1 tpu:6]"),
+        (json!({"replicas": 0, "minReplicas": 4}), "?/9 role=tpu rank=5 [head:1 tpu:8]"),
+        (json!({"minReplicas": 2}), "?/5 role=tpu rank=5 [head:1 tpu:4]"),
+        (json!({"replicas": 8, "maxReplicas": 4}), "?/9 role=tpu rank=5 [head:1 tpu:8]"),
+        (json!({"replicas": 3, "suspend": true}), "?/1 role=tpu rank=- [head:1]"),
+        (json!({}), "?/1 role=tpu rank=- [head:1]"),
+    ] {
+        let mut group = json!({"groupName": "tpu", "numOfHosts": 2});
+        group.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        documents[0]["spec"]["workerGroupSpecs"][0] = group;
+        assert_eq!(line(&recognised(&documents)), format!("ray tune-4a400000 {found}"), "{fields}");
+    }
+}
+
+#[test]
+fn an_owner_that_is_suspended_or_scaled_to_none_is_stopped() {
+    let stopped = |kind: &str, version: &str, spec: Value| {
+        let metadata = json!({"name": "a", "namespace": "ml", "uid": "u"});
+        Object::read(&json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})).unwrap().is_stopped()
+    };
+    for (kind, version, spec) in [
+        ("Job", "batch/v1", json!({"suspend": true, "parallelism": 4})),
+        ("Job", "batch/v1", json!({"parallelism": 0})),
+        ("JobSet", "jobset.x-k8s.io/v1alpha2", json!({"suspend": true})),
+        ("PyTorchJob", "kubeflow.org/v1", json!({"runPolicy": {"suspend": true}})),
+        ("RayCluster", "ray.io/v1", json!({"suspend": true})),
+        ("StatefulSet", "apps/v1", json!({"replicas": 0})),
+        ("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", json!({"replicas": 0})),
+    ] {
+        assert!(stopped(kind, version, spec.clone()), "{kind} {spec}");
+    }
+    for (kind, version, spec) in [
+        ("Job", "batch/v1", json!({"suspend": false, "parallelism": 4})),
+        ("Job", "batch/v1", json!({})),
+        ("JobSet", "jobset.x-k8s.io/v1alpha2", json!({"suspend": false})),
+        ("PyTorchJob", "kubeflow.org/v1", json!({"runPolicy": {}})),
+        ("StatefulSet", "apps/v1", json!({"replicas": 1})),
+        ("RayCluster", "ray.io/v1", json!({"replicas": 0})),
+    ] {
+        assert!(!stopped(kind, version, spec.clone()), "{kind} {spec}");
+    }
+}
+
+#[test]
 fn coscheduling_names_a_minimum() {
     check(include_str!("fixtures/coscheduling.yaml"), "coscheduling nginx-coscheduling 3/? role= rank=- []");
     check(include_str!("fixtures/coscheduling-old.yaml"), "coscheduling nginx-coscheduling 3/? role= rank=- []");

@@ -58,6 +58,7 @@ pub use purchase::{Purchase, Purchases, Short, bound_zones, for_booking, may_mix
 pub use recording::{Decided, DecidedAction, RecordedWorld};
 pub use refused::Stuck;
 pub use request::{Wanted, build_request};
+pub use roles::MAX_ROLES;
 pub use rounds::Kind;
 pub use shown::{Shown, conditions, owner_event};
 pub use wanted::existing;

@@ -165,7 +165,8 @@ impl Working<'_> {
         next: &mut Gang,
         pass: &mut Pass,
     ) -> Option<GangEvent> {
-        if members.is_empty() && gang.phase == Some(Phase::Degraded) && self.done(gang).is_empty() {
+        let ending = self.world.ending.contains(&gang.key);
+        if members.is_empty() && gang.phase == Some(Phase::Degraded) && self.done(gang).is_empty() && !ending {
             self.bury(gang, pass);
             let leaving = self.snapshot.all_members(&gang.key).any(|pod| !pod.ended);
             return (!leaving).then(|| loss::restart(gang, next, self.held_until()));
@@ -179,7 +180,7 @@ impl Working<'_> {
             // All are being deleted: whoever does that to the whole gang has lost no member.
             return None;
         }
-        if self.world.ending.contains(&gang.key) {
+        if ending {
             return None;
         }
         if self.shrinks(gang, recognised, members, next) {

@@ -12,7 +12,7 @@ use crate::model::ranks::{self, Claimant, RankFault};
 use crate::reason::Code;
 
 /// Most roles of a gang. Every pod names its own, so that without a bound a few thousand of them could keep the loop busy.
-pub(super) const MAX_ROLES: usize = 64;
+pub const MAX_ROLES: usize = 64;
 
 /// How many members a gang and each of its roles has and needs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use muster_api::conventions::{Kind, Object};
+use muster_api::conventions::{self, Kind, Object};
 use muster_api::keys;
 use muster_api::volumes::Used;
 use muster_core::model::gang::{Membership, RankClaim};
@@ -205,7 +205,7 @@ fn ray_cluster(owner: &Object) -> Vec<Pod> {
     let groups = owner.spec.pointer("/workerGroupSpecs").and_then(Value::as_array);
     for group in groups.into_iter().flatten() {
         let name = text(group, "/groupName");
-        for replica in 0..count(group, "/replicas", 1) {
+        for replica in 0..conventions::ray_replicas(group) {
             for host in 0..count(group, "/numOfHosts", 1).max(1) {
                 let labels = [
                     (keys::RAY_NODE_TYPE, "worker".to_owned()),

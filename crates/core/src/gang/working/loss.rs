@@ -183,8 +183,12 @@ impl Working<'_> {
     /// What is kept for a gang: noted while a pod is left that tells what its members ask for, and terminated when its time
     /// is over, or a plan assignments again what the gang needs.
     pub(in crate::gang) fn hold(&self, gang: &Gang, next: &mut Gang, pass: &mut Pass) {
+        if self.world.ending.contains(&gang.key) {
+            next.held = None;
+            return;
+        }
         match next.phase {
-            Some(Phase::Degraded) if next.held.is_none() && !self.world.ending.contains(&gang.key) => {
+            Some(Phase::Degraded) if next.held.is_none() => {
                 let asks = |pod: &Arc<Pod>| pod.shape.as_ref().ok().map(|shape| shape.requests.clone());
                 let role = |pod: &Pod| match &pod.membership {
                     Membership::Member { role, .. } => Some(Arc::clone(role)),

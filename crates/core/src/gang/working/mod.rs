@@ -151,12 +151,14 @@ impl Working<'_> {
             pass.actions.push(Action::DeleteGang { gang: Arc::clone(gang) });
             return;
         }
-        if self.holds_for_restart(gang, pass) {
+        // An owner that is stopped makes no pods for whom capacity would be held.
+        let ending = self.world.ending.contains(&gang.key);
+        if !ending && self.holds_for_restart(gang, pass) {
             return;
         }
         let mut next = Gang::clone(gang);
         next.members = Arc::from("0/0");
-        if phase == Phase::Degraded {
+        if phase == Phase::Degraded && !ending {
             let event = loss::restart(gang, &mut next, self.held_until());
             return self.write(gang, None, next, (Some(event), Vec::new()), pass);
         }
@@ -182,7 +184,7 @@ impl Working<'_> {
     ) -> Option<GangEvent> {
         if members.is_empty() {
             // The job ended while it waited, or between two restarts of its pods.
-            if self.holds_for_restart(gang, pass) {
+            if !self.world.ending.contains(&gang.key) && self.holds_for_restart(gang, pass) {
                 return None;
             }
             return self.nothing_to_place(gang, recognised, next);

@@ -157,6 +157,39 @@ fn members_that_go_with_their_owner_are_no_loss_and_their_nodes_are_not_kept() {
 }
 
 #[test]
+fn a_gang_whose_owner_turns_out_to_be_suspended_gives_its_nodes_up_although_a_loss_was_seen_first() {
+    let mut sim = running(4);
+    let gang = sim.state("train").key.clone();
+    // The pods' watch is ahead of the owner's.
+    sim.pods.remove("train-3");
+    sim.step();
+    assert_eq!(sim.phase("train"), Phase::Degraded);
+    sim.ending.insert(gang.clone());
+    sim.pods.remove("train-2");
+    sim.settle();
+    assert!(sim.evicted.is_empty(), "{:?}", sim.evicted);
+    for left in 0..2 {
+        sim.pods.remove(&format!("train-{left}"));
+    }
+    sim.settle();
+    sim.gang("other", 4, 4);
+    sim.settle();
+    assert_eq!((sim.phase("other"), sim.bound().len()), (Phase::Bound, 4), "nothing is kept for who was suspended");
+}
+
+#[test]
+fn a_gang_that_was_evicted_and_is_suspended_before_it_is_back_keeps_nothing() {
+    let mut sim = running(4);
+    sim.pods.remove("train-2");
+    sim.settle();
+    assert_eq!(sim.reason("train"), "Restarting");
+    sim.ending.insert(sim.state("train").key.clone());
+    sim.gang("other", 4, 4);
+    sim.settle();
+    assert_eq!((sim.phase("other"), sim.bound().len()), (Phase::Bound, 4));
+}
+
+#[test]
 fn a_evicted_gang_keeps_the_capacity_it_had_and_nobody_else_takes_it() {
     let mut sim = running(4);
     let nodes = |sim: &Sim| sim.state("train").places.iter().map(|place| place.node.clone()).collect::<BTreeSet<_>>();
