@@ -104,6 +104,8 @@ struct Carried {
     changes: u64,
     write: Write,
     news: bool,
+    /// Reports that waited when it was made.
+    reports: usize,
     remains: Remains,
     requeue: Requeue,
     effects: Effects,
@@ -111,12 +113,13 @@ struct Carried {
 
 impl Carried {
     /// Of a decision of which nothing is carried out yet.
-    fn of(decision: &Decision, changes: u64) -> Self {
+    fn of(decision: &Decision, changes: u64, reports: usize) -> Self {
         Self {
             batch: decision.batch.clone(),
             changes,
             write: Write::Nothing,
             news: decision.next.is_some(),
+            reports,
             remains: Remains::of(decision),
             requeue: decision.requeue,
             effects: Effects::default(),
@@ -261,15 +264,16 @@ impl Worker {
         let name = decision.batch.clone();
         let Some(seen) = self.written.get(&name).or_else(|| state.batches.get(&name)) else { return };
         let (object, batch) = (Arc::clone(seen.object()), Arc::clone(seen.batch()));
+        let reports = self.memory.get(&name).map_or(0, |memory| memory.reports.len());
         if decision.is_waiting() {
-            self.end(context, Carried::of(&decision, self.changes));
+            self.end(context, Carried::of(&decision, self.changes, reports));
             return;
         }
         if let Some(next) = &decision.next {
             self.intended.insert(name.clone(), assume(&batch, next));
         }
         self.busy.insert(name.clone());
-        let carried = Carried::of(&decision, self.changes);
+        let carried = Carried::of(&decision, self.changes, reports);
         let (context, state, term) = (Arc::clone(context), Arc::clone(state), term.clone());
         let span = info_span!("batch", name);
         // Insufficient capacity of one pool must not hold up the launches of another.
@@ -281,7 +285,7 @@ impl Worker {
     }
 
     fn end(&mut self, context: &Context, carried: Carried) {
-        let Carried { batch, changes, write, news, remains, requeue, effects } = carried;
+        let Carried { batch, changes, write, news, reports, remains, requeue, effects } = carried;
         self.busy.remove(&batch);
         self.intended.remove(&batch);
         if effects.removed {
@@ -295,12 +299,16 @@ impl Worker {
         let mut requeue = requeue;
         match write {
             Write::Withheld => return,
-            Write::Conflict(newer) => {
+            Write::Conflict(Some(newer)) => {
                 memory.superseded();
-                if let Some(newer) = newer {
-                    self.written.insert(batch.clone(), SeenBatch::new(Arc::from(newer)));
-                }
+                self.written.insert(batch.clone(), SeenBatch::new(Arc::from(newer)));
                 self.due.remove(&batch);
+                return;
+            }
+            Write::Conflict(None) => {
+                // Its object is gone, which the watch does not show yet, or it cannot be read.
+                let again = memory.unwritten();
+                self.requeue(context, batch, again, changes);
                 return;
             }
             Write::Failed(text) => {
@@ -319,6 +327,7 @@ impl Worker {
             Write::Nothing => {}
         }
         let settled = memory.settle(&remains);
+        requeue = memory.due(requeue, reports, settled.len());
         for reported in &settled {
             debug!(reason = reported.reason, "a loss is written down, or was known");
         }

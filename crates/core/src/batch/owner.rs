@@ -7,6 +7,7 @@ use super::decision::OwnerLook;
 use crate::model::batch::{Batch, BatchMember, BatchStatus, Owner};
 use crate::model::gang::{Gang, Phase};
 use crate::model::snapshot::Snapshot;
+use crate::ordinary::is_readable;
 
 /// Members of a gang that come again are there within this: a batch that nothing is launched for ends then, and nodes without
 /// a member become idle.
@@ -20,6 +21,9 @@ pub(super) fn unwanted(case: &Case<'_>) -> Step<bool> {
     if case.batch.deleting {
         return Ok(true);
     }
+    if case.batch.spec.owner == Owner::Pods {
+        return Ok(!is_awaited(case));
+    }
     if !is_gone(case) {
         return Ok(is_elsewhere(case));
     }
@@ -29,6 +33,13 @@ pub(super) fn unwanted(case: &Case<'_>) -> Step<bool> {
         Owner::Pods => return Ok(false),
     };
     Ok(!case.owner_lives(look)?)
+}
+
+/// Whether a pod waits that its nodes are planned for. Of a class that another version wrote down nobody can say which pods it has.
+fn is_awaited(case: &Case<'_>) -> bool {
+    let mut classes = case.batch.spec.planned_pods().flatten().map(|(class, _)| class.as_str()).peekable();
+    let waits = |class: &str| case.world.snapshot.waiting.get(class).is_some_and(|many| *many > 0);
+    classes.peek().is_none() || classes.any(|class| !is_readable(class) || waits(class))
 }
 
 /// Whether the gang got its nodes elsewhere: it has passed its commit point on other nodes, or goes on with a later

@@ -15,7 +15,7 @@ use super::join::{JoinCause, describe_failures};
 use super::joining::{LOOK_SECONDS, has_ended, lacks, nodes_by_instance};
 use super::parting::{SETTLE_SECONDS, is_kept};
 use super::pending::without_fleets;
-use super::{devices, launch, repair, rollback, teardown};
+use super::{devices, launch, owner, repair, rollback, teardown};
 use crate::ec2::error::{Next, classify};
 use crate::ec2::seen::{Instance, InstanceState};
 use crate::fit;
@@ -32,6 +32,9 @@ use crate::model::pod::Shape;
 use crate::offering::exclusion::Exclusion;
 use crate::offering::rank::{Candidate, Excluded};
 
+/// Of a batch whose pods went before anything was launched.
+const UNWANTED: &str = "nobody waits for its nodes any more";
+
 /// What follows for such a batch.
 pub(super) fn advance(case: &Case<'_>) -> Step<Turn> {
     if let Some(turn) = repair::terminate(case)? {
@@ -41,6 +44,10 @@ pub(super) fn advance(case: &Case<'_>) -> Step<Turn> {
     let turn = match status.phase {
         BatchPhase::Pending => pending(case)?,
         BatchPhase::Launching if status.last().is_some_and(|last| last.outcome.rolls_back()) => rollback::go(case)?,
+        // Nothing was sent yet.
+        BatchPhase::Launching if status.last().is_some_and(|last| !last.is_open()) && owner::unwanted(case)? => {
+            end(case.status(), UNWANTED)
+        }
         BatchPhase::Launching => launch::launching(case)?,
         BatchPhase::Terminating => teardown::terminating(case)?,
         BatchPhase::Launched
@@ -70,6 +77,9 @@ fn pending(case: &Case<'_>) -> Step<Turn> {
     let (now, supply) = (case.now(), case.world.supply);
     if case.batch.deleting {
         return Ok(end(status, "deleted before anything was launched"));
+    }
+    if owner::unwanted(case)? {
+        return Ok(end(status, UNWANTED));
     }
     if let Some(turn) = without_fleets(case, case.status()) {
         return Ok(turn);

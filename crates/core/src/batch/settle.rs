@@ -66,6 +66,14 @@ impl Memory {
         settled
     }
 
+    /// When to look again after a decision that `settled` so many of the `before` reports that waited when it was made: a report that
+    /// came meanwhile waits for nothing, since a notice of two minutes is short.
+    #[must_use]
+    pub fn due(&self, requeue: Requeue, before: usize, settled: usize) -> Requeue {
+        let came = self.reports.len().saturating_add(settled) > before;
+        if came && !matches!(requeue, Requeue::Retry(_)) { Requeue::Now } else { requeue }
+    }
+
     /// Somebody else wrote first: it is decided again on what they wrote.
     pub fn superseded(&mut self) {
         self.seen.clear();
@@ -115,6 +123,20 @@ mod tests {
         memory.reports.push(report());
         assert_eq!(memory.settle(&remains(1, Requeue::Now)).len(), 1);
         assert_eq!(memory.reports.len(), 1, "the second came after the decision");
+    }
+
+    #[test]
+    fn a_report_that_comes_while_a_decision_is_carried_out_is_looked_at_at_once() {
+        let pause = Requeue::Pause(jiff::Timestamp::UNIX_EPOCH);
+        let mut memory = Memory::default();
+        assert_eq!(memory.due(pause, 0, 0), pause, "nothing came");
+        memory.report(report());
+        assert_eq!(memory.due(pause, 0, 0), Requeue::Now);
+        assert_eq!(memory.due(Requeue::Outcome, 0, 0), Requeue::Now);
+        assert_eq!(memory.due(pause, 1, 0), pause, "the decision knew it");
+        assert_eq!(memory.due(pause, 1, 1), Requeue::Now, "the decision settled another");
+        let retry = Requeue::Retry(Duration::from_secs(1));
+        assert_eq!(memory.due(retry, 0, 0), retry, "what fails rests");
     }
 
     #[test]

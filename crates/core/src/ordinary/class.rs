@@ -140,7 +140,7 @@ fn selector(fields: Fields, one: Option<&[Requirement]>) -> Fields {
 
 /// Whether a class was written by a version that makes its digests as this one does. Of another nobody here can say which pods it
 /// has.
-pub(super) fn is_readable(class: &str) -> bool {
+pub(crate) fn is_readable(class: &str) -> bool {
     class.starts_with(VERSION)
 }
 

@@ -125,13 +125,13 @@ fn the_parameters_of_a_launch_are_written_down_before_it_is_sent() {
 }
 
 /// An attempt whose call may have been sent.
-fn open(change: impl FnOnce(&mut Attempt)) -> Scene {
+pub(super) fn open(change: impl FnOnce(&mut Attempt)) -> Scene {
     let mut status = after(BatchPhase::Launching, AttemptOutcome::Launching);
     change(&mut status.attempts[0]);
     Scene::new(status)
 }
 
-fn code(code: &str) -> Result<Made, CallError> {
+pub(super) fn code(code: &str) -> Result<Made, CallError> {
     Err(error("CreateFleet", Some(code)))
 }
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use muster_core::batch::{Look, Sight};
 use muster_core::ec2::{CapacityType, InstanceState};
-use muster_core::model::batch::{AttemptOutcome, BatchPhase, BatchSpec, BatchStatus, MemberState, Owner};
+use muster_core::model::batch::{AttemptOutcome, BatchPhase, BatchSpec, BatchStatus, Filling, MemberState, Owner};
 use muster_core::model::names::InstanceId;
 use muster_core::model::resources::Resources;
 use muster_core::model::snapshot::{Awaiting, Places};
 use muster_core::offering::{CeilingScope, Exclusion};
 
-use super::compare;
+use super::{compare, launching};
 use super::scene::{NOW, Scene, after, excluding, having, lose, ranked, ranking, single};
 use crate::world::at;
 
@@ -81,6 +81,43 @@ fn its_one_offer_is_launched_or_it_is_given_up_and_its_pods_are_planned_again() 
         ("EC2 has refused another type in the same zone", refused("p4d.24xlarge")),
     ];
     compare("ordinary-pending", &rows);
+}
+
+/// Its nodes are planned for pods of these classes.
+fn for_classes(scene: Scene, classes: &[&str]) -> Scene {
+    let pods = classes.iter().map(|class| ((*class).to_owned(), 1)).collect();
+    scene.with(|one| {
+        let fillings = vec![Filling { nodes: 3, pods }];
+        one.batch.spec = Arc::new(BatchSpec { fillings, ..BatchSpec::clone(&one.batch.spec) });
+    })
+}
+
+#[test]
+fn nothing_is_launched_for_pods_that_are_gone() {
+    let offered = || pending(BatchStatus::default()).with(|one| one.says.ranking = ranking(&[ranked("a")], &[]));
+    let waits = |scene: Scene, class: &'static str, many: u32| scene.with(|one| one.waiting = vec![(class, many)]);
+    let written = || {
+        let mut status = after(BatchPhase::Launching, AttemptOutcome::Launching);
+        (status.attempts[0].parameters, status.attempts[0].token) = (None, None);
+        pending(status)
+    };
+    let throttled = || {
+        let scene = for_classes(launching::open(|_| {}).of_pods(None), &["3-web"]);
+        scene.answered(true, launching::code("RequestLimitExceeded"))
+    };
+    let rows = [
+        ("one of its pods waits", waits(for_classes(offered(), &["3-web", "3-api"]), "3-api", 1)),
+        ("pods of another class wait", waits(for_classes(offered(), &["3-web"]), "3-other", 4)),
+        ("none is left of its class", waits(for_classes(offered(), &["3-web"]), "3-web", 0)),
+        ("its class is another version's", for_classes(offered(), &["1-web"])),
+        ("its call is not written down, and nobody waits", for_classes(written(), &["3-web"])),
+        ("its call is not written down, and it is deleted", {
+            waits(for_classes(written(), &["3-web"]), "3-web", 3).with(|one| one.batch.deleting = true)
+        }),
+        ("EC2 asks for less, and its pods wait", waits(throttled(), "3-web", 3)),
+        ("EC2 asks for less, and nobody waits", throttled()),
+    ];
+    compare("ordinary-unwanted", &rows);
 }
 
 fn serving(state: MemberState, ids: &[&str]) -> Scene {

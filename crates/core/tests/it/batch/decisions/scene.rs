@@ -44,6 +44,8 @@ pub(super) struct Scene {
     pub(super) says: Says,
     /// Whom nodes launched for pods of no gang await.
     pub(super) awaiting: Vec<(&'static str, Awaiting)>,
+    /// Pods of no gang that nodes are launched for and that have none yet, by class.
+    pub(super) waiting: Vec<(&'static str, u32)>,
     pub(super) dry_run: bool,
     /// The cluster is not seen any more.
     pub(super) stale: bool,
@@ -62,6 +64,7 @@ impl Scene {
             booked: None,
             says: Says::default(),
             awaiting: Vec::new(),
+            waiting: Vec::new(),
             dry_run: false,
             stale: false,
         }
@@ -165,6 +168,7 @@ impl Scene {
         let mut snapshot = world::snapshot(&self.nodes, &self.pods, &self.gangs, &recognised);
         let awaiting = self.awaiting.iter().map(|(node, one)| (NodeName::from(*node), Arc::new(one.clone())));
         snapshot.awaiting = awaiting.collect();
+        snapshot.waiting = self.waiting.iter().map(|(class, many)| (Arc::from(*class), *many)).collect();
         let mut settings = settings();
         settings.dry_run = self.dry_run;
         let busy: BTreeSet<String> = self.others.iter().map(|one| one.name.clone()).collect();
