@@ -231,8 +231,10 @@ fn what_daemon_sets_take_is_published_and_their_status_is_not() {
 fn labels_of_namespaces_are_published_and_those_that_are_gone_are_not() {
     let (mut store, cluster) = store(&["namespaces"], &[]);
     let namespace = |name: &str, tier: &str, phase: &str| -> Namespace {
-        serde_json::from_value(json!({"metadata": {"name": name, "labels": {"tier": tier}}, "status": {"phase": phase}}))
-            .unwrap()
+        serde_json::from_value(
+            json!({"metadata": {"name": name, "labels": {"tier": tier}}, "status": {"phase": phase}}),
+        )
+        .unwrap()
     };
     let mut published = |change: &dyn Fn(&mut Store)| {
         change(&mut store);

@@ -109,6 +109,7 @@ pub(super) fn grove(chain: &Chain<'_>) -> Option<Claim> {
     let name = chain.label(keys::GROVE_POD_GANG)?;
     let gang = chain.named(Kind::GrovePodGang, name);
     let groups = gang.and_then(|gang| gang.spec.pointer("/podgroups")).and_then(Value::as_array);
-    let min = groups.map(|groups| groups.iter().filter_map(|group| number(group, "/minReplicas")).fold(0, u32::saturating_add));
+    let min = groups
+        .map(|groups| groups.iter().filter_map(|group| number(group, "/minReplicas")).fold(0, u32::saturating_add));
     Some(Claim { identity: name.to_owned(), min, ..Claim::default() })
 }

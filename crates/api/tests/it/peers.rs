@@ -171,7 +171,9 @@ fn worker_groups_of_a_raycluster_are_as_large_as_kuberay_makes_them() {
 fn an_owner_that_is_suspended_or_scaled_to_none_is_stopped() {
     let stopped = |kind: &str, version: &str, spec: Value| {
         let metadata = json!({"name": "a", "namespace": "ml", "uid": "u"});
-        Object::read(&json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})).unwrap().is_stopped()
+        Object::read(&json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}))
+            .unwrap()
+            .is_stopped()
     };
     for (kind, version, spec) in [
         ("Job", "batch/v1", json!({"suspend": true, "parallelism": 4})),

@@ -10,8 +10,8 @@ use muster_core::model::resources::Resources;
 use muster_core::model::snapshot::{Awaiting, Places};
 use muster_core::offering::{CeilingScope, Exclusion};
 
-use super::{compare, launching};
 use super::scene::{NOW, Scene, after, excluding, having, lose, ranked, ranking, single};
+use super::{compare, launching};
 use crate::world::at;
 
 const SIX: [&str; 6] = ["i-1", "i-2", "i-3", "i-4", "i-5", "i-6"];
