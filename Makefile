@@ -35,7 +35,7 @@ tour: ## Look at a recorded cluster in the browser: needs Rust alone and a few m
 TEST_THREADS := $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) / 2)))
 
 test: ## Run every test, the end-to-end suite on a real control plane included
-	@$(call control-plane,$(if $(filter true,$(CI)),make test: CI runs no less than everything: ,make test: the end-to-end tests are excluded: )); \
+	@$(call control-plane,$(if $(filter true,$(CI)),make test: CI runs no less than everything: ,make test: the end-to-end tests do not run: )); \
 	case $$? in \
 	0) hack/control-plane/kueue/build.sh >/dev/null || exit 1 ;; \
 	3) if [ "$${CI:-}" = true ]; then exit 3; fi; export MUSTER_WITHOUT_CONTROL_PLANE=1 ;; \
@@ -130,7 +130,7 @@ bench-load: ## Time 1,000 pods on 1,000 nodes: stock, native gangs, Muster; then
 BEFORE ?= HEAD~1
 test-upgrade: ## Replace muster serve of the commit BEFORE (default: the one before this) by this one, and back, with gangs and nodes on their way
 	@if ! before=$$(git rev-parse --verify --quiet "$(BEFORE)^{commit}"); then \
-		echo "make test-upgrade: excluded: the checkout has no commit $(BEFORE)"; exit 0; fi; \
+		echo "make test-upgrade: not possible: the checkout has no commit $(BEFORE)"; exit 0; fi; \
 	$(call control-plane,make test-upgrade: not possible without the real Kubernetes control plane: ) || exit 1; \
 	cache=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/muster/upgrade; binary=$$cache/muster-$$before; mkdir -p "$$cache"; \
 	if [ ! -x "$$binary" ]; then \

@@ -78,7 +78,7 @@ impl Election {
         ))
     }
 
-    /// Who is reported until when this replica may act as the holder, and, each time the loop goes round, that it does.
+    /// Who is informed until when this replica may act as the holder, and, each time the loop goes round, that it does.
     #[must_use]
     pub fn telling(mut self, hold: fn(Option<Timestamp>), beat: Beat) -> Self {
         hold(None);

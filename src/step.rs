@@ -30,7 +30,7 @@ pub enum Step {
     WriteGang,
     /// Delete a Gang object.
     DeleteGang,
-    /// Nomination a member's node.
+    /// Writes the nomination of a member's node.
     NominatePod,
     /// Drop a member's gate.
     ReleasePod,

@@ -1,4 +1,4 @@
-//! One wide gang, a node each, and where its time goes: distinguished from the audit log. Beside it stock kube-scheduler with
+//! One wide gang, a node each, and where its time goes: read from the audit log. Beside it stock kube-scheduler with
 //! the same pods on the same nodes, and how long `filter` takes for an ordinary pod meanwhile.
 
 use std::net::SocketAddr;

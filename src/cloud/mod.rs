@@ -374,7 +374,7 @@ impl Cloud {
         .await
     }
 
-    /// Terminates instances; ids EC2 does not know are excluded.
+    /// Terminates instances; ids EC2 does not know are passed over.
     pub async fn terminate_instances(&self, ids: &[InstanceId]) -> Result<(), CallError> {
         self.limits.turn(CallClass::Terminate).await;
         self.timed(

@@ -377,16 +377,16 @@ impl Store {
         let mut touched = BTreeSet::new();
         let mut gangs = self.planned.get(&uid).cloned().unwrap_or_default();
         if let Some(before) = &before {
-            touched.extend(capacities(before));
+            touched.extend(occupied_nodes(before));
             if before.membership != pod.membership {
                 self.leave_gang(before, &uid);
                 gangs.extend(before.membership.gang().cloned());
             }
         }
-        touched.extend(capacities(pod));
+        touched.extend(occupied_nodes(pod));
         for node in &touched {
             let on = self.pods_on.entry(node.clone()).or_default();
-            if capacities(pod).any(|capacity| capacity == *node) {
+            if occupied_nodes(pod).any(|occupied| occupied == *node) {
                 on.insert(uid.clone());
             } else {
                 on.remove(&uid);
@@ -449,7 +449,7 @@ impl Store {
         self.reads.remove(&uid);
         self.note_waiting(&uid, None);
         let Some(pod) = self.state.change().snapshot.pods.remove(&uid) else { return };
-        for node in capacities(&pod) {
+        for node in occupied_nodes(&pod) {
             if let Some(on) = self.pods_on.get_mut(&node) {
                 on.remove(&uid);
             }
@@ -766,7 +766,7 @@ impl Store {
 }
 
 /// Nodes on which a pod holds capacity: where it is bound, or, unbound and of no gang, where it is nominated.
-fn capacities(pod: &CorePod) -> impl Iterator<Item = NodeName> {
+fn occupied_nodes(pod: &CorePod) -> impl Iterator<Item = NodeName> {
     let bound = pod.node.clone().filter(|_| !pod.ended);
     let nominated =
         pod.nominated.clone().filter(|_| pod.node.is_none() && pod.membership == Membership::Single && pod.is_live());

@@ -146,11 +146,14 @@ fn sampling(scheduler: &Value, profiles: &[Value], deployed: Deployed, findings:
         let is =
             percent.map_or_else(|| "unset, which samples large clusters".to_owned(), |percent| percent.to_string());
         match deployed {
-            Deployed::Own => findings.error(place, format!("is {is}: a planned node may be excluded; set it to 100")),
+            Deployed::Own => {
+                findings.error(place, format!("is {is}: a planned node may be missing from a cycle; set it to 100"));
+            }
             Deployed::Default => findings.warning(
                 place,
                 format!(
-                    "is {is}: a planned node may be excluded of a cycle whose nomination was lost, which costs seconds"
+                    "is {is}: a planned node may be missing from a cycle whose nomination was lost, which costs seconds; \
+                     set it to 100"
                 ),
             ),
         }

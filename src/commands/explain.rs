@@ -76,7 +76,7 @@ enum Kind {
     Node,
 }
 
-/// Explains. 0 = reported, 1 = no cluster, 2 = no such object, word, context or namespace, or input that cannot be read.
+/// Explains. 0 = explained, 1 = no cluster, 2 = no such object, word, context or namespace, or input that cannot be read.
 ///
 /// Errors: those of the cluster and of standard output.
 pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {

@@ -66,7 +66,7 @@ pub struct Barrier {
     next: AtomicU64,
 }
 
-/// What the owner of the barrier is reported.
+/// What the owner of the barrier is informed of.
 enum Call {
     /// A bind call came.
     Arrive(ObjectKey, u64, Waiter),

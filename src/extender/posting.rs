@@ -49,7 +49,7 @@ struct Posted {
 struct Outcome {
     args: ExtenderBindingArgs,
     since: Instant,
-    /// kube-scheduler was reported that the pod is bound.
+    /// kube-scheduler was informed that the pod is bound.
     answered: bool,
 }
 

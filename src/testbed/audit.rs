@@ -151,7 +151,7 @@ fn entries(lines: impl Iterator<Item = Line>) -> Vec<Entry> {
     answered
 }
 
-/// Reads an audit log; a last line that is still being written is excluded.
+/// Reads an audit log; a last line that is still being written is passed over.
 ///
 /// # Errors
 /// [`TestbedError`] when there is no such file.
@@ -172,7 +172,7 @@ pub fn answered(log: &[u8]) -> Vec<u8> {
 
 /// Bindings that are not as assigned, as sentences: a member bound before the commit point of its gang, one bound
 /// twice, one bound by somebody else than Muster. `gang_of` names the gang of a pod: namespace and name, `None` for a pod
-/// of no gang. A gang is reported by the name of its object up to the digest at its end.
+/// of no gang. A gang goes by the name of its object up to the digest at its end.
 #[must_use]
 pub fn torn_bindings(entries: &[Entry], gang_of: impl Fn(&str, &str) -> Option<String>) -> Vec<String> {
     let mut committed: BTreeMap<(&str, &str), Timestamp> = BTreeMap::new();

@@ -54,7 +54,7 @@ impl Binaries {
     /// `progress` gets each line the script says for people.
     ///
     /// # Errors
-    /// [`BinariesError::NoGo`] when Go is missing or too old: a caller may then exclude what
+    /// [`BinariesError::NoGo`] when Go is missing or too old: a caller may then skip what
     /// needs the control plane. Everything else is a failure.
     ///
     /// `MUSTER_KUBE_SCHEDULER` names a kube-scheduler to use instead of the one that is built: `make test-compat` runs the

@@ -222,7 +222,7 @@ impl TestCluster {
     /// Applies every object under `manifests/`, unchanged, and waits until definitions, roles and
     /// the admission policy count. May be called again.
     ///
-    /// `without` names files that are excluded. Without `rbac-scheduler.yaml`, as where Muster
+    /// `without` names files that are not applied. Without `rbac-scheduler.yaml`, as where Muster
     /// extends the cluster's default scheduler, `muster serve` has its own permissions only: the
     /// stricter test, since the Pod's ServiceAccount otherwise has those of a kube-scheduler too.
     ///

@@ -13,7 +13,7 @@ pub(super) const STAGES: &str = include_str!("stages.yaml");
 /// What kube-apiserver writes into its audit log.
 pub(super) const AUDIT_POLICY: &str = include_str!("audit-policy.yaml");
 
-/// Reads every document of a YAML file; empty documents are excluded.
+/// Reads every document of a YAML file; empty documents are passed over.
 ///
 /// # Errors
 /// [`TestbedError::File`], [`TestbedError::Yaml`].

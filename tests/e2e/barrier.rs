@@ -248,7 +248,7 @@ async fn sees(cluster: &Cluster, key: &ObjectKey, epoch: u64) {
     .unwrap();
 }
 
-/// What kube-scheduler would be reported of a bind; empty: bound.
+/// What kube-scheduler would be answered to a bind; empty: bound.
 async fn bind(address: SocketAddr, pod: &Pod, node: &str) -> String {
     let body =
         json!({"PodName": pod.name_any(), "PodNamespace": NAMESPACE, "PodUID": pod.uid().unwrap(), "Node": node});

@@ -217,7 +217,7 @@ async fn life(stack: &Stack, name: &str, step: Step, when: &str, weather: Weathe
         let full = FaultKind::Error { code: "MaxFleetCountExceeded".to_owned(), status: 400, message: String::new() };
         goes_wrong(stack, &Fault::of(full).on("CreateFleet").times(1)).await;
     }
-    // Members are reported how far their gang is only where kube-scheduler takes its time.
+    // Members are informed how far their gang is only where kube-scheduler takes its time.
     let slow = step == Step::ReportPod;
     if slow {
         stack.cluster.signal(Component::Scheduler(0), Signal::SIGSTOP).unwrap();
@@ -391,7 +391,7 @@ async fn lives(steps: &[Step], weather: Weather) -> Vec<&'static str> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_insufficient_capacity_costs_few_calls_and_the_first_gang_runs_within_one_back_off_after_it() {
+async fn an_insufficient_capacity_costs_few_calls_and_the_first_gang_runs_within_one_back_off_after_it() {
     let Some(stack) = provisioning_stack(
         &Scenario::default().with_pool("p5.48xlarge", "us-east-1a", MarketType::OnDemand, 1, 1, 1),
         FACTOR,

@@ -68,7 +68,7 @@ fn recomputed(folder: &Path) {
     let script = repository().join("hack/recompute-evidence.py");
     let run = || Command::new("python3").arg(&script).arg(folder).output();
     let Ok(first) = run() else {
-        eprintln!("excluded: python3 is missing, so the demo's evidence is not computed again");
+        eprintln!("skipped: python3 is missing, so the demo's evidence is not computed again");
         return;
     };
     let stated = String::from_utf8_lossy(&first.stdout);

@@ -114,7 +114,7 @@ esac"#,
 fn tools() -> Option<(PathBuf, PathBuf)> {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let (Some(aws), Some(helm)) = (folder("MUSTER_AWS"), folder("MUSTER_HELM")) else {
-        eprintln!("excluded: neither Helm nor the AWS CLI is there; make test-getting-started brings them");
+        eprintln!("skipped: neither Helm nor the AWS CLI is there; make test-getting-started brings them");
         return None;
     };
     Some((aws, helm.join("helm4")))

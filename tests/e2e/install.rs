@@ -24,7 +24,7 @@ use crate::support::{all_run, leaves, options, phase, stack, submit, unique};
 /// Helm 3 and 4.
 fn helms() -> Vec<PathBuf> {
     let Some(folder) = std::env::var_os("MUSTER_HELM").map(PathBuf::from) else {
-        eprintln!("excluded: Helm is not built; make test-helm builds it");
+        eprintln!("skipped: Helm is not built; make test-helm builds it");
         return Vec::new();
     };
     vec![folder.join("helm3"), folder.join("helm4")]

@@ -93,7 +93,7 @@ async fn a_group_whose_members_are_rejected_is_requeued_by_the_release() {
         return;
     }
     let client = stack.admin().unwrap();
-    // The plan comes before kube-scheduler is reported: the group waits for a member that Muster counts and it does not.
+    // The plan comes before kube-scheduler is informed: the group waits for a member that Muster counts and it does not.
     group(&client, "train", 2).await;
     member(&client, "train", 0).await;
     phase(&stack, "ml", "train", "Collecting").await;

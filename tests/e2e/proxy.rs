@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// Answers as the API server does to Muster, except where it is informed otherwise.
+/// Answers as the API server does to Muster, except where it is instructed otherwise.
 pub(crate) struct Proxy {
     /// A kubeconfig that leads here.
     pub(crate) kubeconfig: PathBuf,

@@ -48,7 +48,7 @@ async fn epoch_is(stack: &Stack, epoch: u64) {
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
 }
 
-fn requeues_up(stack: &Stack) {
+fn goes_on(stack: &Stack) {
     stack.cluster.signal(Component::Scheduler(0), Signal::SIGCONT).unwrap();
 }
 
@@ -79,7 +79,7 @@ async fn a_planned_node_that_is_not_ready_cordoned_or_gone_before_the_commit_poi
     assert!(!third.contains(&second[0]), "{third:?}");
     nodes.delete(&third[0], &kube::api::DeleteParams::default()).await.unwrap();
     epoch_is(&stack, 4).await;
-    requeues_up(&stack);
+    goes_on(&stack);
     let on = run_on(&stack, 2).await;
     for lost in [&planned[0], &second[0], &third[0]] {
         assert!(!on.contains(lost), "{lost} is in use: {on:?}");
@@ -158,7 +158,7 @@ async fn a_member_bound_by_somebody_else_is_adopted_where_it_is() {
     .await
     .unwrap();
     epoch_is(&stack, 2).await;
-    requeues_up(&stack);
+    goes_on(&stack);
     assert!(run_on(&stack, 2).await.contains(&free));
 }
 
@@ -177,7 +177,7 @@ async fn a_barrier_that_times_out_says_so_and_members_are_informed_where_they_st
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
 
-    requeues_up(&stack);
+    goes_on(&stack);
     let events: Api<Event> = Api::namespaced(stack.admin().unwrap(), "ml");
     let events = &events;
     let note = eventually(DEADLINE, "the event", || async move {
@@ -196,7 +196,7 @@ async fn a_barrier_that_times_out_says_so_and_members_are_informed_where_they_st
 async fn a_replica_that_restarts_with_an_open_barrier_gathers_its_members_again() {
     let Some((stack, _)) = released(json!({"lease": {"duration": "2s", "grace": "1s"}}), 3, 3).await else { return };
     delete(&stack, "ml", "train-2").await;
-    requeues_up(&stack);
+    goes_on(&stack);
     let http = stack.http();
     let two_wait = || async move {
         let metrics = request(http, "GET", "/metrics", "").await.map_err(|error| error.to_string())?;

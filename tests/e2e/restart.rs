@@ -140,7 +140,7 @@ async fn watches_whose_connections_go_silent_are_opened_again_and_a_gang_made_me
     submit(&stack.admin().unwrap(), "ml", job("before")).await;
     phase(&stack, "ml", "before", "Bound").await;
     proxy.mutes();
-    // Nobody is reported of it on the connections that were open.
+    // Nobody is informed of it on the connections that were open.
     submit(&stack.admin().unwrap(), "ml", job("meanwhile")).await;
     phase(&stack, "ml", "meanwhile", "Bound").await;
     assert_eq!(request(stack.http(), "GET", "/healthz", "").await.unwrap(), "ok");

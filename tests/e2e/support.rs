@@ -19,18 +19,18 @@ use crate::recorder;
 /// Longest wait for anything that should come.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Options of a stack, or `None` where there is no Go to build the control plane with: then the suite is excluded,
+/// Options of a stack, or `None` where there is no Go to build the control plane with: then the suite is skipped,
 /// which `make test` says in one line, and refuses in CI. `MUSTER` names another binary, such as an optimised one.
 pub(crate) async fn options() -> Option<StackOptions> {
     if std::env::var_os("MUSTER_WITHOUT_CONTROL_PLANE").is_some() {
-        // `make test` has reported in one line what is excluded and why.
+        // `make test` has reported in one line what does not run and why.
         return None;
     }
     let repository = &repository();
     let binaries = match Binaries::ensure(repository, |line| eprintln!("{line}")).await {
         Ok(binaries) => binaries,
         Err(binaries::BinariesError::NoGo(line)) if std::env::var("CI").as_deref() != Ok("true") => {
-            eprintln!("excluded: {line}");
+            eprintln!("skipped: {line}");
             return None;
         }
         Err(error) => panic!("{error}"),

@@ -30,7 +30,7 @@ use crate::support::{
 fn before() -> Option<PathBuf> {
     let before = std::env::var_os("MUSTER_BEFORE").map(PathBuf::from);
     if before.is_none() {
-        eprintln!("excluded: MUSTER_BEFORE names no older binary; `make test-upgrade` builds one");
+        eprintln!("skipped: MUSTER_BEFORE names no older binary; `make test-upgrade` builds one");
     }
     before
 }

@@ -1,4 +1,4 @@
-//! What the store publishes follows from what it was informed, whatever the order.
+//! What the store publishes follows from what it was given, whatever the order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

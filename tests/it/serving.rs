@@ -241,7 +241,7 @@ async fn ten_thousand_callers_that_never_finish_do_not_keep_others_from_an_answe
     let callers = u64::try_from(slow.len()).unwrap();
     let grown = memory().saturating_sub(before);
     assert!(grown <= 64 + callers * 48 / 1024, "{grown} MiB for {callers} callers");
-    // Who sends half a body is reported so.
+    // Who sends half a body is informed of it.
     let reported = answer(&mut slow[1]).await.unwrap();
     assert_eq!(reported["Error"], "the body did not arrive in time");
 }

@@ -477,7 +477,7 @@ fn constants_that_crates_below_the_api_have_of_their_own_agree_with_it() {
 
 // ---- 9. External calls ---------------------------------------------------------------------------------------------
 
-/// Methods of `kube::Api` that change something. Events are excluded: nothing depends on them.
+/// Methods of `kube::Api` that change something. Events are not among them: nothing depends on them.
 const KUBE: [&str; 11] = [
     "create",
     "create_subresource",

@@ -422,7 +422,7 @@ fn condition(one: &Condition) -> BatchCondition {
 
 /// The status as it is written.
 ///
-/// Errors: launch parameters that cannot be reported as JSON, which is a bug.
+/// Errors: launch parameters that cannot be written as JSON, which is a bug.
 pub fn write(status: &BatchStatus) -> Result<NodeBatchStatus, serde_json::Error> {
     Ok(NodeBatchStatus {
         version: STATUS_VERSION,

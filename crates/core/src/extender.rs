@@ -112,7 +112,7 @@ pub fn filter<'a, N: AsRef<str>>(
         Membership::Member { gang, .. } => gang,
     };
     let gang = snapshot.gangs.get(gang_key);
-    // Anybody who may write the pod may write an epoch and a node on it: where it goes is reported by the Gang alone. An epoch
+    // Anybody who may write the pod may write an epoch and a node on it: where it goes is stated by the Gang alone. An epoch
     // that is not known here yet only says that this replica lags behind the one that released the pod.
     if pod.plan_epoch.unwrap_or(0) > gang.map_or(0, |gang| gang.epoch) {
         return Filtered::Behind;

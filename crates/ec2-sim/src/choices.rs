@@ -1,6 +1,6 @@
 //! Every answer that AWS does not document, as a named choice with a default and its opposite.
 //!
-//! The project's suites also run with each choice flipped, so that no assignment rests on a guess.
+//! The project's suites also run with each choice flipped, so that no guarantee rests on a guess.
 
 use serde::{Deserialize, Serialize};
 
@@ -248,7 +248,7 @@ pub enum DryRun {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeafSpread {
-    /// One host from each leaf in turn, leaves in seeded order: EC2 assignments one segment, not few
+    /// One host from each leaf in turn, leaves in seeded order: EC2 keeps a group in one segment, not in few
     /// leaves, so ranks have to be planned again after a launch.
     #[default]
     RoundRobin,

@@ -1,7 +1,7 @@
 //! The virtual clock: everything in the simulator that takes time reads it here.
 //!
 //! Virtual time runs `factor` times as fast as real time from `origin` on, so that another process
-//! which is reported the same origin and factor reads the same time. A manual clock stands still until
+//! which is given the same origin and factor reads the same time. A manual clock stands still until
 //! it is advanced; it exists for tests within one process.
 
 use std::sync::{Mutex, PoisonError};

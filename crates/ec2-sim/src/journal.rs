@@ -60,7 +60,7 @@ pub struct JournalEntry {
     pub response: Option<String>,
 }
 
-/// What a launch asked for, wherever it reported so.
+/// What a launch asked for, wherever the request has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LaunchFacts {

@@ -1,6 +1,6 @@
 //! Why a gang or a pod waits, where it goes, what it would cost and how far that is from the best; who holds a node.
 //!
-//! The same study of a dump that the published plan comes from, reported about one object.
+//! The same study of a dump that the published plan comes from, as the answer about one object.
 
 mod gang;
 mod node;
@@ -70,24 +70,24 @@ pub enum ExplainError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// No such object.
-    #[error("there is no {what} {name}{nomination}")]
+    #[error("there is no {what} {name}{suggestion}")]
     NotFound {
         /// `gang`, `pod` or `node`.
         what: &'static str,
         /// What was asked for.
         name: String,
         /// What there is, or nothing.
-        nomination: String,
+        suggestion: String,
     },
     /// Several of one name, where all namespaces were asked for.
-    #[error("there is more than one {what} {name}{nomination}")]
+    #[error("there is more than one {what} {name}{suggestion}")]
     Several {
         /// `gang` or `pod`.
         what: &'static str,
         /// What was asked for.
         name: String,
         /// Where they are.
-        nomination: String,
+        suggestion: String,
     },
 }
 
@@ -173,12 +173,12 @@ fn asked_for(namespace: &str, name: &str) -> String {
 }
 
 /// "; there are a, b" for the message of what was not found.
-fn nomination<'a>(names: impl Iterator<Item = &'a str>) -> String {
+fn suggestion<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut names: Vec<&str> = names.collect();
     names.sort_unstable();
     names.dedup();
-    let more = names.len().saturating_sub(NOMINATIONS);
-    let shown = names.iter().take(NOMINATIONS).copied().collect::<Vec<_>>().join(", ");
+    let more = names.len().saturating_sub(SUGGESTIONS);
+    let shown = names.iter().take(SUGGESTIONS).copied().collect::<Vec<_>>().join(", ");
     match (shown.is_empty(), more) {
         (true, _) => String::new(),
         (false, 0) => format!("; there are {shown}"),
@@ -186,5 +186,5 @@ fn nomination<'a>(names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// Names in a nomination.
-const NOMINATIONS: usize = 10;
+/// Names in a suggestion.
+const SUGGESTIONS: usize = 10;

@@ -68,7 +68,7 @@ pub fn read(dump: &Dump, options: &Options) -> Inventory {
     let mut pending = 0;
     for known in &members.all {
         let core = &known.core;
-        match core.capacity().and_then(|node| nodes.get_mut(node)) {
+        match core.occupied_node().and_then(|node| nodes.get_mut(node)) {
             Some(standing) => standing.add(Occupant {
                 gang: core.membership.gang().cloned(),
                 usage: Usage::clone(&core.held),

@@ -93,8 +93,8 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     let mut daemons: BTreeMap<NodeName, Usage> = BTreeMap::new();
     for known in &members.all {
         let core = &known.core;
-        let capacity = if core.ended { None } else { core.node.as_ref().or_else(|| nominated(known)) };
-        if let Some(node) = capacity {
+        let standing_on = if core.ended { None } else { core.node.as_ref().or_else(|| nominated(known)) };
+        if let Some(node) = standing_on {
             if core.membership.gang().is_some() {
                 cluster.ensure(node);
             }

@@ -160,7 +160,7 @@ pub(crate) fn ledger<'a>(pools: &[Pool], nodes: impl Iterator<Item = &'a Node>, 
     ledger
 }
 
-/// The pools of a dump in order of name; one that cannot be used is reported and excluded.
+/// The pools of a dump in order of name; one that cannot be used is reported and passed over.
 pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node]) -> Vec<Pool> {
     let mut pools = Vec::new();
     let mut unusable = Vec::new();

@@ -114,7 +114,7 @@ impl<'a> Refused<'a> {
         may.map(|(_, domain)| domain.hosts.clone()).collect()
     }
 
-    /// For everything else: those that a plan with all of them uses, and then one after the other excluded again.
+    /// For everything else: those that a plan with all of them uses, and then one after the other taken away again.
     fn some(&self, misfit: &Misfit, blocked: &[usize]) -> Option<BTreeSet<usize>> {
         let all: BTreeSet<usize> = blocked.iter().copied().collect();
         let used = self.fits(misfit, &all)?;
@@ -181,7 +181,7 @@ impl<'a> Refused<'a> {
     }
 }
 
-/// More nodes than this are not excluded one by one.
+/// More nodes than this are not taken away one by one.
 const MOST_ASKED: usize = 32;
 
 fn slots(shape: &Shape, node: &Node, usage: &Usage) -> u64 {

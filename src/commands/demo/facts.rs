@@ -268,7 +268,7 @@ impl Summary {
         })
     }
 
-    /// Everything that is not as it was informed, in sentences; empty if all is well.
+    /// Everything that is not as the stories have it, in sentences; empty if all is well.
     pub(super) fn broken(&self) -> Vec<String> {
         let mut broken = self.invariants_broken.clone();
         for story in &self.stories {

@@ -1,4 +1,4 @@
-//! `muster demo`: the whole of Muster on this machine, in four stories that are distinguished from the evidence they leave.
+//! `muster demo`: the whole of Muster on this machine, in four stories that are recounted from the evidence they leave.
 //!
 //! Nothing narrated is remembered by this process: each story ends with a dump of what EC2's simulator, the API server
 //! and the objects say, and the lines are read from those files. `hack/recompute-evidence.py` does it a second time.

@@ -1,8 +1,8 @@
-//! What happens. What is reported about it comes from the evidence.
+//! What happens. What is recounted of it comes from the evidence.
 
 use super::stage::{MEMBERS, Stage};
 
-/// The stories in the order in which they are reported.
+/// The stories in the order in which they are recounted.
 pub(super) const ALL: [Story; 4] = [Story::OneCall, Story::FiveOfEight, Story::SevenOfEight, Story::Terminated];
 
 /// One story.

@@ -158,7 +158,7 @@ fn null_absent(status: &EC2NodeClassStatus) -> serde_json::Value {
     patch
 }
 
-/// What people are informed when a class turns, or stays not ready for another reason.
+/// What people are informed of when a class turns, or stays not ready for another reason.
 fn turned(before: Option<&EC2NodeClassStatus>, after: &EC2NodeClassStatus) -> Option<GangEvent> {
     let ready = |conditions: &[Condition]| conditions.iter().find(|one| one.type_ == "Ready").cloned();
     let before = before.and_then(|status| ready(&status.conditions));

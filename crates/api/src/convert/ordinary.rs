@@ -264,7 +264,7 @@ fn nothing() -> Requirement {
     Requirement { key: "".into(), operator: Operator::Unknown, values: Vec::new() }
 }
 
-/// `matchLabelKeys` and `mismatchLabelKeys`: the pod's own values; a key that it lacks is excluded.
+/// `matchLabelKeys` and `mismatchLabelKeys`: the pod's own values; a key that it lacks is passed over.
 fn of_keys<'a>(
     keys: Option<&'a [String]>,
     labels: &'a BTreeMap<String, String>,

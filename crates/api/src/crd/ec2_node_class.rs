@@ -76,7 +76,7 @@ pub struct EC2NodeClassSpec {
     /// Local NVMe disks: `RAID0` makes them the ephemeral storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_store_policy: Option<InstanceStorePolicy>,
-    /// Instance metadata; tokens are required and hop limit is 1 where nothing else is reported.
+    /// Instance metadata; tokens are required and hop limit is 1 unless set.
     #[serde(default)]
     pub metadata_options: MetadataOptionsSpec,
     /// Whether the primary interface gets a public address; the subnet decides if absent.

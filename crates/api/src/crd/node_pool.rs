@@ -224,8 +224,8 @@ pub enum NodeRequirementOperator {
 pub struct NodePoolPlacement {
     /// Cluster placement group for gang batches. Muster creates, sizes and deletes the group.
     pub placement_group: PlacementGroupPolicy,
-    /// Order in which gangs try the capacity types the requirements allow; those excluded come last. An interruption evicts a
-    /// whole gang, so spot is last if nothing is reported.
+    /// Order in which gangs try the capacity types the requirements allow; those not listed come last. An interruption evicts a
+    /// whole gang, so spot is last unless set.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3))]
     pub capacity_type_order: Vec<CapacityTypeName>,

@@ -44,7 +44,7 @@ use stopwatch::{Stopwatch, Time};
 const CASES: u64 = 10_000;
 /// The first seed; every run takes the next.
 const SEED: u64 = 42;
-/// Runs of a benchmark where nothing else is reported; the median of an odd number is one of them.
+/// Runs of a benchmark unless set otherwise; the median of an odd number is one of them.
 const RUNS: u64 = 9;
 /// Every so many gangs one is compared with the planner that leaves nothing out: 1 %, and one a run at least.
 const SAMPLE: usize = 100;
@@ -319,7 +319,7 @@ fn passes(kind: &Kind, run: u64, runs: u64, row: &mut Row) {
         for _ in 0..kind.window {
             let (plan, report) = ledger.plan_plain(&gang, &policy).expect("the snapshot was seen");
             for place in &plan.places {
-                ledger.assignment(&gang.key, &place.node, &Usage::of(&gang.roles[place.role].shape));
+                ledger.assign(&gang.key, &place.node, &Usage::of(&gang.roles[place.role].shape));
             }
             plans.push((plan, report.work));
         }

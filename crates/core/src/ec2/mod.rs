@@ -1,4 +1,4 @@
-//! EC2 as data: what it is informed and what it says. The calls themselves are in `muster-ec2`.
+//! EC2 as data: what it is asked and what it says. The calls themselves are in `muster-ec2`.
 //!
 //! Sources of the rules are named where they are applied; facts about EC2 are from its API reference and user guide
 //! unless the text says otherwise.

@@ -47,7 +47,7 @@ type ByNamespace<T> = BTreeMap<Arc<str>, Vec<T>>;
 
 impl Apart {
     /// A member is placed in this pass.
-    pub(super) fn assignment(&mut self, gang: &ObjectKey, node: &NodeName, pod: Option<&Arc<Pod>>) {
+    pub(super) fn assign(&mut self, gang: &ObjectKey, node: &NodeName, pod: Option<&Arc<Pod>>) {
         let assigned = pod.map(|pod| Assigned { gang: gang.clone(), node: node.clone(), pod: Arc::clone(pod) });
         self.here.extend(assigned);
     }
@@ -62,12 +62,12 @@ impl Apart {
         let meets = |pod: &Pod| samples.iter().any(|sample| sample.neighbour.keeps_apart(&pod.neighbour));
         let mut met: BTreeMap<NodeName, Met> = BTreeMap::new();
         let mut stands = |pod: &Arc<Pod>| {
-            let Some(node) = pod.capacity().filter(|_| meets(pod)) else { return };
+            let Some(node) = pod.occupied_node().filter(|_| meets(pod)) else { return };
             let met = met.entry(node.clone()).or_default();
             let own = pod.is_live() && pod.membership.gang() == Some(gang);
             *(if own { &mut met.own } else { &mut met.others }) += 1;
         };
-        let placed = || snapshot.pods.values().filter(|pod| pod.capacity().is_some()).cloned();
+        let placed = || snapshot.pods.values().filter(|pod| pod.occupied_node().is_some()).cloned();
         let by_namespace = || self.placed.get_or_init(|| grouped(placed(), |pod| pod));
         match &named {
             None => by_namespace().values().flatten().for_each(&mut stands),
@@ -131,7 +131,7 @@ fn samples<'a>(snapshot: &'a Snapshot, gang: &ObjectKey) -> Vec<&'a Arc<Pod>> {
 
 /// Places of a persisted plan whose pod is not bound yet; one without a pod is that of a pod like the others.
 fn assigned<'a>(snapshot: &'a Snapshot, gang: &'a Gang) -> impl Iterator<Item = Assigned> + use<'a> {
-    let assignments = gang.phase.is_some_and(Phase::assignments) && !gang.deleting;
+    let assignments = gang.phase.is_some_and(Phase::assigns_capacity) && !gang.deleting;
     let any = if assignments { snapshot.live_members(&gang.key).next() } else { None };
     let pod = move |uid: &Option<PodUid>| match uid {
         Some(uid) => snapshot.pods.get(uid).filter(|pod| pod.node.is_none() && !pod.ended),

@@ -63,7 +63,7 @@ impl Ledger {
     }
 
     /// Counts an assignment made since the snapshot was seen.
-    pub fn assignment(&mut self, gang: &ObjectKey, node: &NodeName, held: &Usage) {
+    pub fn assign(&mut self, gang: &ObjectKey, node: &NodeName, held: &Usage) {
         if let Some(book) = &mut self.book {
             let index = book.memory.position(node);
             match book.assigned.get_mut(node) {
@@ -164,7 +164,7 @@ impl Book {
         let before = std::mem::replace(&mut self.assigned, std::mem::take(assigned));
         let other = before.iter().filter(|(node, sum)| self.assigned.get(*node) != Some(sum)).map(|(node, _)| node);
         let added = self.assigned.keys().filter(|node| !before.contains_key(*node));
-        // A assignment on a node that is gone or excluded changes no host.
+        // An assignment on a node that is gone or excluded changes no host.
         changed.extend(other.chain(added).filter_map(|node| self.memory.position(node)));
         changed.into_iter().for_each(|index| self.charge(index));
         Some(self)

@@ -236,7 +236,7 @@ pub enum Action {
         /// For an event on its gang, where the gang's own state does not say it.
         why: Option<Arc<str>>,
     },
-    /// Nomination and ungate one member.
+    /// Nominate and ungate one member.
     Release(Box<Release>),
     /// Evict one member of a gang that lost another, or its node.
     Evict(Box<Evict>),

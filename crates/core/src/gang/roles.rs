@@ -191,7 +191,7 @@ pub(super) struct Group {
 }
 
 /// Cuts the places of a role by what they ask for. A place whose pod does not exist yet asks for what most pods of the
-/// role ask for; while there is none, nothing is known and the place is excluded.
+/// role ask for; while there is none, nothing is known and the place is passed over.
 ///
 /// Volumes are bound one by one while members stand before the barrier, so that members of one template differ by them for a
 /// while. Of a member that `stands` on its node already, or will for certain, nobody asks where its volumes are. Of the others

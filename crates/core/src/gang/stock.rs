@@ -148,10 +148,11 @@ impl Working<'_> {
     /// two that had half of them each would both wait for ever.
     fn counted_on(&self, gang: &Gang, members: &[Arc<Pod>]) -> CountedOn {
         let mut sum = CountedOn::new();
-        if gang.phase.is_some_and(Phase::assignments) || members.iter().all(|pod| pod.claims.taken.is_empty()) {
+        if gang.phase.is_some_and(Phase::assigns_capacity) || members.iter().all(|pod| pod.claims.taken.is_empty()) {
             return sum;
         }
-        let planned = |other: &Gang| other.phase.is_some_and(Phase::assignments) || self.planned.contains(&other.key);
+        let planned =
+            |other: &Gang| other.phase.is_some_and(Phase::assigns_capacity) || self.planned.contains(&other.key);
         for other in self.snapshot.gangs.values().filter(|other| other.key != gang.key && planned(other)) {
             claims::count_on(self.snapshot.live_members(&other.key), &mut sum);
         }

@@ -15,22 +15,22 @@ const GRAIN: SignedDuration = SignedDuration::from_secs(1);
 /// The request without the elastic places that no pod exists for; `None` if there are none.
 ///
 /// A place beyond the minimum without a pod may never get one. Such places come last in their role, so that the numbers of
-/// the others stay. Of a gang in slices nothing is excluded, since what is left would not be cut evenly.
+/// the others stay. Of a gang in slices no place is taken out, since what is left would not be cut evenly.
 #[must_use]
 pub fn existing(request: &GangRequest) -> Option<GangRequest> {
     if !request.topology_requests.slices.is_empty() {
         return None;
     }
     let mut less = request.clone();
-    let mut excluded = false;
+    let mut shorter = false;
     for role in &mut less.roles {
         while role.places.last().is_some_and(|place| place.uid.is_none()) && count(role.places.len()) > role.min {
             role.places.pop();
-            excluded = true;
+            shorter = true;
         }
     }
     less.roles.retain(|role| !role.places.is_empty());
-    excluded.then_some(less)
+    shorter.then_some(less)
 }
 
 /// Until when more members are waited for before nodes are provisioned for those that exist: whoever creates them makes one after

@@ -82,9 +82,9 @@ impl Phase {
         Self::ALL.into_iter().find(|phase| phase.as_str() == word)
     }
 
-    /// Whether places of the plan assignment capacity.
+    /// Whether places of the plan hold capacity for their members.
     #[must_use]
-    pub fn assignments(self) -> bool {
+    pub fn assigns_capacity(self) -> bool {
         match self {
             // Beside nodes that are being provisioned, places on running ones.
             Self::Provisioning | Self::Planned | Self::Released | Self::Committing | Self::Bound | Self::Degraded => {
@@ -503,7 +503,7 @@ impl Pod {
 
     /// The node on which it holds capacity or is about to: where it is bound, or, unbound and of no gang, where it is nominated.
     #[must_use]
-    pub fn capacity(&self) -> Option<&NodeName> {
+    pub fn occupied_node(&self) -> Option<&NodeName> {
         let bound = self.node.as_ref().filter(|_| !self.ended);
         let single = self.node.is_none() && self.membership == Membership::Single && self.is_live();
         bound.or(self.nominated.as_ref().filter(|_| single))

@@ -47,7 +47,7 @@ impl fmt::Display for CapacityType {
     }
 }
 
-/// The call that launches. Both refuse fewer than they were asked for, where they are reported so.
+/// The call that launches. Both refuse fewer than they were asked for, where the request says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LaunchWay {

@@ -1,4 +1,4 @@
-//! What there is: pods, nodes, gangs and the snapshot that holds them, with the units and names they are reported in.
+//! What there is: pods, nodes, gangs and the snapshot that holds them, with the units and names they are stated in.
 
 pub mod batch;
 pub mod booking;

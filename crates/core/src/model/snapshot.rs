@@ -218,7 +218,7 @@ impl Snapshot {
                 (node.clone(), Assignment { gang: gang.key.clone(), capacity })
             })
             .collect();
-        if !gang.phase.is_some_and(crate::model::gang::Phase::assignments) {
+        if !gang.phase.is_some_and(crate::model::gang::Phase::assigns_capacity) {
             return assignments;
         }
         let asks = |pod: &Arc<Pod>| pod.shape.as_ref().ok().map(|shape| Usage::of(shape));

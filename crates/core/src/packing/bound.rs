@@ -13,7 +13,7 @@ use super::simplex;
 
 /// Most groups with prices of their own.
 const GROUPS: usize = 6;
-/// Most rows of the programme; what is excluded is made good when the prices are scaled.
+/// Most rows of the programme; what is missing is made good when the prices are scaled.
 const ROWS: usize = 400;
 
 /// The bound with what each class is worth at its prices, in [`PRICE_SCALE`]ths of a micro-dollar per pod.

@@ -3,7 +3,7 @@
 //! One binary tree of tables over the whole topology: a leaf per host, a balanced run of merges over the children of a
 //! domain, and a table per domain on top of its run. Every table gives, for each number of members up to the limit, the
 //! least cost of placing exactly that many below it, the same cost as in [`super::knapsack`]. What changed is recomputed
-//! from the bottom up; a question then reads the top, and back-tracking walks down one path. Nothing is excluded, so
+//! from the bottom up; a question then reads the top, and back-tracking walks down one path. Nothing is omitted, so
 //! nothing needs to be proven about pruning; and nothing is allocated once the forest stands.
 //!
 //! For gangs of one shape without slices, exclusive domains, balance and bound members, of at most [`LARGEST`] members.
@@ -166,7 +166,7 @@ impl Forest {
     }
 
     /// The optimal counts of exactly `members`, inside one domain or anywhere: depth-first positions of hosts with their
-    /// members, those that take none excluded. The lexicographically largest of all optimal ones.
+    /// members, those that take none omitted. The lexicographically largest of all optimal ones.
     pub(super) fn counts(&self, inside: Option<(LevelIndex, usize)>, members: usize) -> Vec<(usize, u32)> {
         let mut counts = Vec::new();
         let node = match inside {

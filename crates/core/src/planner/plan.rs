@@ -341,7 +341,7 @@ pub struct Undecided {
     pub needed: u32,
     /// Of these, those without a place in the best attempt.
     pub missing: u32,
-    /// No placement excludes fewer than these: what is proven.
+    /// No placement leaves fewer than these without a place: what is proven.
     pub bound: u32,
     /// Name of the level whose domain all must share.
     pub required: Option<Arc<str>>,
@@ -360,7 +360,7 @@ pub enum SliceFault {
     },
     /// Its level is above that of the enclosing slice.
     AboveEnclosing,
-    /// Several roles, and one of them is elastic: which ranks are excluded would depend on the role.
+    /// Several roles, and one of them is elastic: which ranks have no place would depend on the role.
     ElasticRoles,
 }
 

@@ -69,7 +69,7 @@ impl Try<'_> {
         slots.filter(|(_, slots)| slots.as_ref().is_err_and(&reason)).map(|(host, _)| host).collect()
     }
 
-    /// One taint if one is enough, else a set of which none can be excluded.
+    /// One taint if one is enough, else a set of which none can be spared.
     fn tolerate(&mut self) -> Option<Change> {
         let blocked = self.blocked_by(|reason| matches!(reason, Misfit::Taint { .. }));
         let shape = self.facts.demand.shape;

@@ -206,7 +206,7 @@ fn a_single_pod_is_kept_off_assigned_capacity_in_every_resource() {
 fn assignments_last_from_planned_until_the_pod_is_seen_bound() {
     for phase in Phase::ALL {
         let (snapshot, _) = planned(phase);
-        assert_eq!(!snapshot.assignments.is_empty(), phase.assignments(), "{phase}");
+        assert_eq!(!snapshot.assignments.is_empty(), phase.assigns_capacity(), "{phase}");
     }
     let mut bound = member("m0", "g", RankClaim::Rank(0));
     bound.node = Some(NodeName::from("n1"));
@@ -240,7 +240,7 @@ fn daemonset_pods_reach_every_node() {
     assert_eq!(bind(&snapshot, &daemon.uid, "n1"), BindStep::Post { place: None });
 }
 
-/// A assignment of one accelerator on a node with two, and a single pod that wants one.
+/// An assignment of one accelerator on a node with two, and a single pod that wants one.
 fn beside(change: impl FnOnce(&mut Pod)) -> (Snapshot, Pod) {
     let mut single = pod("s", &shape(1));
     change(&mut single);

@@ -273,7 +273,7 @@ pub(super) fn source(world: &World, data: &Form, capacity_type: MarketType, open
         return match (capacity_type, preference) {
             (MarketType::Spot, None | Some("open" | "none")) => Ok(Source::Pool),
             (MarketType::Spot, Some(_)) => refuse("Spot instances do not run in capacity reservations"),
-            _ if reserved_capacity_type => refuse("This capacity type type requires the id of a capacity reservation"),
+            _ if reserved_capacity_type => refuse("This capacity type requires the id of a capacity reservation"),
             (_, None | Some("open")) => Ok(open),
             (_, Some("none")) => Ok(Source::Pool),
             (_, Some("capacity-reservations-only")) => Ok(Source::ReservationsOnly),
@@ -287,7 +287,7 @@ pub(super) fn source(world: &World, data: &Form, capacity_type: MarketType, open
     if reservation.kind.capacity_type() != capacity_type {
         return Err(ApiError::client(
             world.scenario.choices.refusal.code(),
-            format!("The capacity reservation {target} does not take the capacity type type {}", capacity_type.name()),
+            format!("The capacity reservation {target} does not take the capacity type {}", capacity_type.name()),
         ));
     }
     Ok(Source::Targets { ids: vec![target.to_owned()], fallback: false })

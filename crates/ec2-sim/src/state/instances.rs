@@ -29,7 +29,7 @@ pub(crate) struct Instance {
     pub(crate) zone_id: String,
     pub(crate) capacity_type: MarketType,
     pub(crate) vcpus: u32,
-    /// What its launch reported about capacity reservations: the preference, and the one named.
+    /// What its launch asked of capacity reservations: the preference, and the one named.
     pub(crate) preference: Option<&'static str>,
     pub(crate) target: Option<String>,
     /// The capacity reservation it runs in.

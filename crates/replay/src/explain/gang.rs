@@ -7,7 +7,7 @@ use muster_core::reason::{Passing, Why};
 use serde::Serialize;
 
 use super::remedies::{self, Remedy};
-use super::{ExplainError, asked_for, elsewhere, is_asked, nomination};
+use super::{ExplainError, asked_for, elsewhere, is_asked, suggestion};
 use crate::catalogue::Catalogue;
 use crate::document::{Code, GangEntry, Gap, MemberEntry, Outcome, ProvisionEntry, Reason, RoleEntry};
 use crate::study::{Candidate, Detail, Study};
@@ -144,22 +144,22 @@ pub(super) fn explain(
     let mut namespaces: Vec<&str> = found.iter().map(|(_, (entry, _))| entry.namespace.as_str()).collect();
     namespaces.dedup();
     if namespaces.len() > 1 {
-        let nomination = of_namespaces(&found).unwrap_or_default();
-        return Err(ExplainError::Several { what: "gang", name: name.to_owned(), nomination });
+        let suggestion = of_namespaces(&found).unwrap_or_default();
+        return Err(ExplainError::Several { what: "gang", name: name.to_owned(), suggestion });
     }
     let Some(&(ahead, (entry, detail))) = found.first() else {
         let others: Vec<_> =
             entries().filter(|(_, (entry, detail))| entry.name == name || detail.object == name).collect();
-        let here = || nomination(inside().map(|(_, (entry, _))| entry.name.as_str()));
+        let here = || suggestion(inside().map(|(_, (entry, _))| entry.name.as_str()));
         let anywhere = || {
             let all: Vec<String> =
                 entries().map(|(_, (entry, _))| format!("{}/{}", entry.namespace, entry.name)).collect();
-            nomination(all.iter().map(String::as_str))
+            suggestion(all.iter().map(String::as_str))
         };
         return Err(ExplainError::NotFound {
             what: "gang",
             name: asked_for(namespace, name),
-            nomination: of_namespaces(&others)
+            suggestion: of_namespaces(&others)
                 .or_else(|| Some(here()).filter(|here| !here.is_empty()))
                 .unwrap_or_else(anywhere),
         });

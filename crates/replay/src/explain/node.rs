@@ -8,7 +8,7 @@ use muster_api::keys;
 use muster_core::model::resources::Resources;
 use serde::Serialize;
 
-use super::{ExplainError, nomination};
+use super::{ExplainError, suggestion};
 use crate::document::{MemberState, Outcome};
 use crate::dump::Dump;
 use crate::study::Study;
@@ -122,7 +122,7 @@ pub(super) fn explain(
         return Err(ExplainError::NotFound {
             what: "node",
             name: name.to_owned(),
-            nomination: nomination(std::iter::empty()),
+            suggestion: suggestion(std::iter::empty()),
         });
     };
     let node = &facts.node;

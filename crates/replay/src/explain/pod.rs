@@ -5,7 +5,7 @@ use muster_api::convert;
 use serde::Serialize;
 
 use super::gang::{self, GangExplanation};
-use super::{ALL_NAMESPACES, ExplainError, Target, asked_for, elsewhere, is_asked, nomination};
+use super::{ALL_NAMESPACES, ExplainError, Target, asked_for, elsewhere, is_asked, suggestion};
 use crate::catalogue::Catalogue;
 use crate::document::MemberState;
 use crate::dump::Dump;
@@ -87,14 +87,14 @@ pub(super) fn explain(
         return Err(ExplainError::NotFound {
             what: "pod",
             name: asked_for(namespace, name),
-            nomination: others().unwrap_or_else(|| nomination(facts.others.iter().map(String::as_str))),
+            suggestion: others().unwrap_or_else(|| suggestion(facts.others.iter().map(String::as_str))),
         });
     }
     let namespace = match (namespace, facts.namespaces.as_slice()) {
         (ALL_NAMESPACES, [only]) => only.as_str(),
         (ALL_NAMESPACES, _) => {
-            let nomination = others().unwrap_or_default();
-            return Err(ExplainError::Several { what: "pod", name: name.to_owned(), nomination });
+            let suggestion = others().unwrap_or_default();
+            return Err(ExplainError::Several { what: "pod", name: name.to_owned(), suggestion });
         }
         (namespace, _) => namespace,
     };

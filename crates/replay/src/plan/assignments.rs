@@ -32,7 +32,7 @@ pub(super) fn read(dump: &Dump, members: &Members) -> Assignments {
     let mut assignments = Assignments::new();
     for object in &dump.gangs {
         let state = gang_state::read(object);
-        if state.deleting || !state.phase.is_some_and(Phase::assignments) {
+        if state.deleting || !state.phase.is_some_and(Phase::assigns_capacity) {
             continue;
         }
         let Some(gang) = members.gangs.iter().find(|gang| gang.stated.key == state.key) else { continue };

@@ -28,7 +28,7 @@ pub(in crate::gang) struct Alike {
 }
 
 impl Alike {
-    /// A assignment was made: what keeps capacity from a gang is another answer now.
+    /// An assignment was made: what keeps capacity from a gang is another answer now.
     pub(in crate::gang) fn assigned(&mut self) {
         self.passing.clear();
     }

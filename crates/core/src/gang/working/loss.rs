@@ -181,7 +181,7 @@ impl Working<'_> {
     }
 
     /// What is kept for a gang: noted while a pod is left that tells what its members ask for, and terminated when its time
-    /// is over, or a plan assignments again what the gang needs.
+    /// is over, or a plan assigns again what the gang needs.
     pub(in crate::gang) fn hold(&self, gang: &Gang, next: &mut Gang, pass: &mut Pass) {
         if self.world.ending.contains(&gang.key) {
             next.held = None;

@@ -102,7 +102,7 @@ impl Working<'_> {
             }
         };
         if gang.phase == Some(Phase::Provisioning)
-            && next.phase.is_some_and(|phase| !phase.assignments())
+            && next.phase.is_some_and(|phase| !phase.assigns_capacity())
             && !next.places.is_empty()
         {
             // What was assigned beside a purchase is terminated with it.
@@ -332,7 +332,7 @@ impl Working<'_> {
         }
     }
 
-    /// Assignments the places in the working snapshot and fills the next status.
+    /// Assigns the places in the working snapshot and fills the next status.
     pub(super) fn adopt(
         &mut self,
         gang: &Arc<Gang>,
@@ -354,7 +354,7 @@ impl Working<'_> {
         next.places.sort_by_key(|place| (order(&place.role), place.rank));
         next.levels.clone_from(&report.levels);
         next.waiting = None;
-        self.assignment(gang, request, &plan.places);
+        self.assign(gang, request, &plan.places);
         GangEvent {
             reason: "Planned",
             message: format!(
@@ -457,7 +457,7 @@ impl Working<'_> {
             beside = format!(" beside {} members on running nodes", places.len());
             next.epoch = gang.epoch.max(next.epoch).saturating_add(1);
             next.places = self.assigned_places(wanted, &places);
-            self.assignment(gang, request, &places);
+            self.assign(gang, request, &places);
         }
         Some(GangEvent {
             reason: "Provisioning",
@@ -474,17 +474,17 @@ impl Working<'_> {
         hosts.filter(|host| !excluded(host)).collect()
     }
 
-    /// Assignments capacity in the working snapshot.
-    fn assignment(&mut self, gang: &Gang, request: &GangRequest, places: &[Place]) {
+    /// Assigns capacity in the working snapshot.
+    fn assign(&mut self, gang: &Gang, request: &GangRequest, places: &[Place]) {
         self.alike.assigned();
         self.planned.insert(gang.key.clone());
         for place in places.iter().filter(|place| !place.bound) {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
             let like = || self.snapshot.live_members(&gang.key).next();
-            self.apart.assignment(&gang.key, &place.node, pod.or_else(like));
+            self.apart.assign(&gang.key, &place.node, pod.or_else(like));
             let held = request.roles.get(place.role).map(|role| Usage::of(&role.shape)).unwrap_or_default();
             if self.seen {
-                self.ledger.assignment(&gang.key, &place.node, &held);
+                self.ledger.assign(&gang.key, &place.node, &held);
             }
             self.snapshot
                 .assignments
@@ -548,7 +548,7 @@ impl Working<'_> {
     }
 }
 
-/// Pods that exist and have a place in the gang's plan, whoever they are reported to belong to.
+/// Pods that exist and have a place in the gang's plan, whoever they are taken to belong to.
 fn placed<'a>(snapshot: &'a Snapshot, gang: &'a Gang) -> impl Iterator<Item = &'a Arc<Pod>> {
     gang.places.iter().filter_map(|place| snapshot.pods.get(place.uid.as_ref()?))
 }

@@ -262,7 +262,7 @@ fn filled(field: &Field<'_>, hosts: std::ops::Range<usize>) -> Counts {
     rest
 }
 
-/// Capacity that would do, in the domain where fewest members were excluded.
+/// Capacity that would do, in the domain where fewest members were left without a place.
 fn capacity(field: &Field<'_>, domains: &Domains) -> Option<Change> {
     let hosts = |candidate: Candidate| match candidate {
         None => 0..field.tree.hosts().len(),

@@ -260,7 +260,7 @@ impl<'a> Search<'a> {
         open.last().is_some_and(|(_, domain)| self.field.may_hold(Some((level, *domain)), rest))
     }
 
-    /// Domains by how much of what is left they cover, most last; those that cover nothing are excluded. Bound members
+    /// Domains by how much of what is left they cover, most last; those that cover nothing are omitted. Bound members
     /// make a domain come first: it is used already.
     fn scored(&mut self, level: LevelIndex, domains: &[usize], rest: &Counts) -> Vec<(u64, usize)> {
         let field = self.field;

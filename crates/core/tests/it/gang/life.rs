@@ -30,7 +30,7 @@ fn a_gang_that_fits_goes_through_every_phase_to_its_end() {
 }
 
 #[test]
-fn a_gang_that_is_one_short_waits_and_assignments_nothing() {
+fn a_gang_that_is_one_short_waits_and_assigns_nothing() {
     let mut sim = Sim::new(&[("n1", 3)]);
     sim.gang("train", 4, 4);
     sim.settle();

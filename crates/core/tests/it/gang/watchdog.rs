@@ -1,4 +1,4 @@
-//! Released members that do not arrive: refusals, expiry, bindings by others, changed needs, and what members are informed.
+//! Released members that do not arrive: refusals, expiry, bindings by others, changed needs, and what members are shown.
 
 use std::sync::Arc;
 

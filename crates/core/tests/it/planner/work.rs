@@ -19,7 +19,7 @@ fn passes(members: usize, window: usize) -> Work {
             let (plan, report) = ledger.plan_plain(&gang, &Policy::default()).unwrap();
             assert_eq!(plan.places.len(), members, "{:?}", report.refusal);
             for place in &plan.places {
-                ledger.assignment(&gang.key, &place.node, &Usage::of(&gang.roles[0].shape));
+                ledger.assign(&gang.key, &place.node, &Usage::of(&gang.roles[0].shape));
             }
             if pass > 0 {
                 work.add(report.work);
