@@ -532,7 +532,7 @@ fn gang_of(state: &State, action: &Action) -> Option<ObjectKey> {
     match action {
         Action::CreateGang(recognised) => Some(recognised.key.clone()),
         Action::WriteStatus(write) => Some(write.gang.key.clone()),
-        Action::CreateBatch(topology_request) => Some(topology_request.gang.key.clone()),
+        Action::CreateBatch(request) => Some(request.gang.key.clone()),
         Action::DeleteGang { gang } => Some(gang.key.clone()),
         Action::Release(release) => release.pod.membership.gang().cloned(),
         Action::Evict(evict) => evict.pod.membership.gang().cloned(),

@@ -17,8 +17,8 @@ use muster_api::{batch_state, gang_state, keys};
 use muster_core::batch::reserves;
 use muster_core::ec2::{CapacityType, Grace};
 use muster_core::gang::{
-    Action, BatchTopologyRequest, Evict, GangEvent, MemberReport, Release, StatusWrite, batch_name,
-    conditions as shown, owner_event, shows_waiting,
+    Action, BatchRequest, Evict, GangEvent, MemberReport, Release, StatusWrite, batch_name, conditions as shown,
+    owner_event, shows_waiting,
 };
 use muster_core::model::gang::{Gang, NoteKind, Phase, Recognised};
 use muster_core::model::names::{ObjectKey, PodUid};
@@ -114,8 +114,8 @@ impl Hands {
                     continue;
                 }
                 Action::CreateGang(recognised) => self.create_gang(&recognised).await.map(Some),
-                Action::CreateBatch(topology_request) => {
-                    let created = self.create_batch(state, &topology_request).await.map(Some);
+                Action::CreateBatch(request) => {
+                    let created = self.create_batch(state, &request).await.map(Some);
                     // The status that names the batch must not be written.
                     refused |= created.is_err();
                     created
@@ -254,11 +254,11 @@ impl Hands {
         }
     }
 
-    async fn create_batch(&self, state: &State, topology_request: &BatchTopologyRequest) -> anyhow::Result<Effect> {
-        let name = batch_name(&topology_request.gang.uid, topology_request.round);
+    async fn create_batch(&self, state: &State, request: &BatchRequest) -> anyhow::Result<Effect> {
+        let name = batch_name(&request.gang.uid, request.round);
         let batches: Api<NodeBatch> = Api::all(self.client.clone());
         // One that is not seen may only not be seen yet: beside it nothing is provisioned, however long the watch lags.
-        let named = topology_request.gang.batch.as_deref().filter(|named| **named != *name);
+        let named = request.gang.batch.as_deref().filter(|named| **named != *name);
         if let Some(named) = named.filter(|named| !state.batches.contains_key(*named)) {
             let seen = batches.get_opt(named).await.with_context(|| format!("read NodeBatch {named}"))?;
             anyhow::ensure!(
@@ -267,27 +267,27 @@ impl Hands {
             );
         }
         let mut pools: Vec<String> = Vec::new();
-        for offer in &topology_request.offers {
+        for offer in &request.offers {
             if !pools.iter().any(|pool| **pool == *offer.pool) {
                 pools.push(offer.pool.to_string());
             }
         }
         // What nodes have is known to the provisioner alone; the nodes themselves count whatever it knows.
-        let offers = topology_request.offers.iter().map(|offer| (&*offer.pool, &*offer.instance_type, offer.count));
+        let offers = request.offers.iter().map(|offer| (&*offer.pool, &*offer.instance_type, offer.count));
         let reserved = reserves(offers, |_, _| None);
         let mut object = NodeBatch::new(
             &name,
             NodeBatchSpec {
                 node_pools: pools,
-                count: topology_request.offers.first().map_or(0, |offer| offer.count),
+                count: request.offers.first().map_or(0, |offer| offer.count),
                 fill: Fill::Atomic,
                 gang_ref: Some(GangRef {
-                    namespace: topology_request.gang.key.namespace.to_string(),
-                    name: topology_request.gang.key.name.to_string(),
-                    uid: topology_request.gang.uid.to_string(),
+                    namespace: request.gang.key.namespace.to_string(),
+                    name: request.gang.key.name.to_string(),
+                    uid: request.gang.uid.to_string(),
                 }),
                 provisioning_request_ref: None,
-                offers: topology_request
+                offers: request
                     .offers
                     .iter()
                     .map(|offer| BatchOffer {
@@ -296,8 +296,8 @@ impl Hands {
                         count: offer.count,
                     })
                     .collect(),
-                placement_group: topology_request.placement_group.as_ref().map(ToString::to_string),
-                zones: topology_request.zones.iter().map(ToString::to_string).collect(),
+                placement_group: request.placement_group.as_ref().map(ToString::to_string),
+                zones: request.zones.iter().map(ToString::to_string).collect(),
                 capacity_type: None,
                 fillings: Vec::new(),
                 reserves: batch_state::write_reserves(&reserved),
@@ -305,10 +305,10 @@ impl Hands {
         );
         object.metadata.finalizers = Some(vec![keys::TERMINATION.to_owned()]);
         match step(Step::CreateBatch, batches.create(&PostParams::default(), &object)).await {
-            Ok(_) => info!(batch = name, gang = %topology_request.gang.key, "batch created"),
+            Ok(_) => info!(batch = name, gang = %request.gang.key, "batch created"),
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let existing = batches.get(&name).await?;
-                let ours = existing.spec.gang_ref.as_ref().is_some_and(|gang| gang.uid == *topology_request.gang.uid);
+                let ours = existing.spec.gang_ref.as_ref().is_some_and(|gang| gang.uid == *request.gang.uid);
                 anyhow::ensure!(ours, "NodeBatch {name} exists and belongs to another gang");
             }
             Err(error) => return Err(anyhow::Error::new(error).context(format!("create NodeBatch {name}"))),

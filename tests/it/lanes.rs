@@ -15,7 +15,7 @@ use muster::gang::{Events, Executor, ExecutorOptions};
 use muster::telemetry::Metrics;
 use muster::term::{Tenure, Term};
 use muster_api::crd::Gang;
-use muster_core::gang::{Action, BatchTopologyRequest, Evict, Release, StatusWrite, batch_name};
+use muster_core::gang::{Action, BatchRequest, Evict, Release, StatusWrite, batch_name};
 use muster_core::model::gang::Phase;
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use serde_json::{Value, json};
@@ -196,7 +196,7 @@ async fn the_next_batch_of_a_gang_is_created_once_the_one_before_it_is_gone_what
     for (there, then) in [(there, None), (&[], Some("POST nodebatches".to_owned()))] {
         let (asked, mut calls) = mpsc::unbounded_channel();
         let mut executor = executor(&with_batches(asked, there), &cluster);
-        let create = BatchTopologyRequest {
+        let create = BatchRequest {
             gang: Arc::clone(&gang),
             round: 2,
             offers: Vec::new(),

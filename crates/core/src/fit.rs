@@ -66,7 +66,7 @@ pub enum Misfit {
     },
     /// A pod stands there that must not stand beside the shape's: anti-affinity by hostname of either.
     Occupied,
-    /// The gang topology requests to be alone in a domain, and others hold accelerators in the node's. Reported by the planner only.
+    /// The gang asks to be alone in a domain, and others hold accelerators in the node's. Reported by the planner only.
     Shared,
 }
 

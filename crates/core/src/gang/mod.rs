@@ -228,7 +228,7 @@ pub enum Action {
     /// Write the Gang's status, conditional on the version it was computed from.
     WriteStatus(Box<StatusWrite>),
     /// Create the NodeBatch of this round, before the status that names it is written.
-    CreateBatch(Box<BatchTopologyRequest>),
+    CreateBatch(Box<BatchRequest>),
     /// Give up a NodeBatch that is no longer needed.
     AbandonBatch {
         /// Name.
@@ -281,14 +281,14 @@ pub struct StatusWrite {
 
 /// A purchase for a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BatchTopologyRequest {
+pub struct BatchRequest {
     /// The gang.
     pub gang: Arc<Gang>,
     /// Round: names the batch.
     pub round: u32,
     /// What may be provisioned, best first.
     pub offers: Vec<Offer>,
-    /// `required`, `preferred` or `none`, as the gang topology requests.
+    /// `required`, `preferred` or `none`, as the gang asks.
     pub placement_group: Option<Arc<str>>,
     /// Zones it may be provisioned in; empty: any.
     pub zones: Vec<Arc<str>>,

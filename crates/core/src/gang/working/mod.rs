@@ -17,7 +17,7 @@ use super::memory::{Memory, Note};
 use super::purchase::{Purchase, Purchases, Short};
 use super::request::Wanted;
 use super::{
-    Action, BatchStage, BatchTopologyRequest, BatchView, GangEvent, Ledger, Pass, StatusWrite, World, batch_name,
+    Action, BatchRequest, BatchStage, BatchView, GangEvent, Ledger, Pass, StatusWrite, World, batch_name,
     distinct_nodes, level_summary, notes, purchase, requeue, roles, waiting, wanted, withdraw,
 };
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
@@ -439,7 +439,7 @@ impl Working<'_> {
         let round = gang.round.saturating_add(1);
         let name: Arc<str> = Arc::from(batch_name(&gang.uid, round));
         let count = offers.first().map_or(0, |offer| offer.count);
-        pass.actions.push(Action::CreateBatch(Box::new(BatchTopologyRequest {
+        pass.actions.push(Action::CreateBatch(Box::new(BatchRequest {
             gang: Arc::clone(gang),
             round,
             offers,

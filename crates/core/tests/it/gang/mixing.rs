@@ -27,7 +27,7 @@ fn half() -> Sim {
 }
 
 fn count(sim: &Sim) -> Vec<u32> {
-    sim.asked.iter().map(|topology_request| topology_request.offers[0].count).collect()
+    sim.asked.iter().map(|request| request.offers[0].count).collect()
 }
 
 fn not_ready(sim: &mut Sim, name: &str, gpus: i64, registered: i64) {

@@ -293,8 +293,8 @@ fn asked(sim: &mut Sim) -> Option<u32> {
     let mut asked = None;
     for _ in 0..4 {
         for action in sim.pass().actions {
-            if let Action::CreateBatch(topology_request) = &action {
-                asked = topology_request.offers.first().map(|offer| offer.count);
+            if let Action::CreateBatch(request) = &action {
+                asked = request.offers.first().map(|offer| offer.count);
             }
             sim.apply(action);
         }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::extender::barrier::{Arrivals, Then};
 use muster_core::extender::{self, Assumed, BindStep, Filtered};
 use muster_core::gang::{
-    self, Action, BatchStage, BatchTopologyRequest, BatchView, Decided, Ledger, Memory, Pass, PoolView, RecordedWorld,
+    self, Action, BatchRequest, BatchStage, BatchView, Decided, Ledger, Memory, Pass, PoolView, RecordedWorld,
     Settings, TypeView, World, batch_name,
 };
 use muster_core::model::gang::{Gang, Phase, Pod, RankClaim, Recognised};
@@ -47,7 +47,7 @@ pub(super) struct Sim {
     /// Topology levels.
     pub(super) levels: Levels,
     /// What was asked for with each batch, in order of creation.
-    pub(super) asked: Vec<BatchTopologyRequest>,
+    pub(super) asked: Vec<BatchRequest>,
     /// Names of batches in order of creation.
     pub(super) provisioned: Vec<String>,
     /// Batches given up, in order.
@@ -259,12 +259,12 @@ impl Sim {
                 let reported = write.event.into_iter().chain(write.also);
                 self.events.extend(reported.map(|event| event.reason.to_owned()));
             }
-            Action::CreateBatch(topology_request) => {
-                let name = batch_name(&topology_request.gang.uid, topology_request.round);
+            Action::CreateBatch(request) => {
+                let name = batch_name(&request.gang.uid, request.round);
                 assert!(!self.provisioned.contains(&name), "a round is provisioned once: {name}");
                 self.stage(&name, BatchStage::Provisioning);
                 self.provisioned.push(name);
-                self.asked.push(*topology_request);
+                self.asked.push(*request);
             }
             Action::AbandonBatch { name, why } => {
                 self.events.extend(why.map(|_| "NodesGivenUp".to_owned()));
