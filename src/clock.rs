@@ -2,7 +2,7 @@
 //! factor for everything that EC2's time rules.
 //!
 //! Factor and origin are read by the provisioner and by the simulator alike, so that a persisted deadline keeps its
-//! meaning over a restart (`ec2-simulator.md` 8).
+//! meaning over a restart.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! A watch that is silent looks like a cluster in which nothing happens. Bytes on its connection are the proof that it
 //! lives: events, bookmarks, and the answer to a request that opens it again, which happens before it could count as
-//! old (`scheduling.md` 3.7, `state.maxAge`).
+//! old (`state.maxAge` in `docs/operations.md`).
 
 use std::pin::Pin;
 use std::sync::Arc;

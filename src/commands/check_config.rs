@@ -1,7 +1,6 @@
 //! `muster check-config`: whether a KubeSchedulerConfiguration keeps the guarantee.
 //!
-//! Each rule is a trap of `scheduling.md` 1.6: kube-scheduler accepts all of them and schedules gangs in part, slowly, or
-//! not at all.
+//! Each rule is a trap: kube-scheduler accepts all of them and schedules gangs in part, slowly, or not at all.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Answers of the extender verbs: pure functions of one published snapshot and one request.
 //!
 //! They may be called twice, in simulations, or for placements that are thrown away, and nothing changes
-//! (`scheduling.md`, fact 5).
+//! (`ARCHITECTURE.md`).
 
 mod assumed;
 pub mod barrier;
@@ -94,7 +94,7 @@ pub enum Filtered<'a> {
 
 /// Answers `filter` for `pod` as kube-scheduler sent it: its epoch may be newer than the snapshot's. `now` is real time.
 ///
-/// Shapes: the answer names every offered node once. Source: `scheduling.md` 3.3 and 3.5.
+/// Shapes: the answer names every offered node once. What is trusted: `docs/decisions/0017-filter-believes-the-gang-alone.md`.
 #[must_use]
 pub fn filter<'a, N: AsRef<str>>(
     snapshot: &Snapshot,
@@ -335,8 +335,7 @@ pub type Victims = BTreeMap<String, Vec<PodUid>>;
 ///
 /// A member of a gang never preempts: evicting for one member is senseless. Other pods may not evict a gang member
 /// nor take assigned capacity, unless the system's own pods ask: the gang's policy follows then. A candidate without
-/// victims is excluded, since kube-scheduler refuses it.
-/// Source: `scheduling.md` 3.6.
+/// victims is omitted, since kube-scheduler refuses it.
 #[must_use]
 pub fn preempt(snapshot: &Snapshot, pod: &Pod, candidates: Victims) -> Victims {
     match &pod.membership {
@@ -380,7 +379,7 @@ pub enum BindStep {
     Refuse(Rejection),
 }
 
-/// Decides one `bind` call. `now` is real time. Source: `scheduling.md` 3.3.
+/// Decides one `bind` call. `now` is real time.
 #[must_use]
 pub fn bind(snapshot: &Snapshot, assumed: &Assumed, uid: &PodUid, node: &str, now: Timestamp) -> BindStep {
     if !snapshot.synced {

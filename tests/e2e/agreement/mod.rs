@@ -3,7 +3,7 @@
 //!
 //! The nodes of the document become Nodes with its labels, taints and amounts, and the pods are created in its order. The
 //! scheduler runs its own filters; an extender leaves it no node but the planned one, so that what it binds shows that the
-//! document is valid (documents.md, P3) and not that the scheduler knew a better place. Then the reverse: a pod that nothing
+//! document is valid and not that the scheduler knew a better place. Then the reverse: a pod that nothing
 //! in the catalogue holds is bound to none of the nodes that the pools could get.
 //!
 //! `MUSTER_AGREEMENT_CASES` sets the number of clusters, `MUSTER_AGREEMENT_SEED` the first seed; a failure names its seed.

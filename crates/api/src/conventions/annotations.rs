@@ -7,7 +7,7 @@ use super::claim::Claim;
 use super::objects::Kind;
 use crate::keys;
 
-/// Muster's own annotations (`gangs.md` 1).
+/// Muster's own annotations (`docs/user-guide.md`, "Annotations that you write").
 ///
 /// Instances are distinguished by the outermost owner, so that a Job made again is a new gang. A pod that names its role
 /// (`muster.dev/role`) says that several owners make up the gang: then namespace and name alone are its identity.

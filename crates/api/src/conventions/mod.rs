@@ -2,7 +2,7 @@
 //!
 //! Identity comes from the first convention that gives one; then size, minimum, rank and topology come, field by
 //! field, from `muster.dev/*` on the pod or its owners, else from the convention that gave the identity, else from the
-//! owner (`gangs.md` 4).
+//! owner (`docs/conventions.md`).
 
 mod annotations;
 mod chain;

@@ -35,7 +35,7 @@ pub enum Purpose {
 /// device 0 is an `efa`), and one EFA on every further card: `efa-only` on device 0, or on cards that do not know
 /// `efa-only` an `efa` on device 1. Cards are those the type reports, so a card 0 without EFA gets none, and there are
 /// never more EFA interfaces than the type's maximum. A type without EFA gets one plain interface whatever `efa` says.
-/// Source: EC2 User Guide, "Maximize network bandwidth with EFA"; section 10 of the EC2 design.
+/// Source: EC2 User Guide, "Maximize network bandwidth with EFA".
 #[must_use]
 pub fn efa_layout(
     info: &InstanceTypeInfo,

@@ -64,7 +64,7 @@ pub use shown::{Shown, conditions, owner_event};
 pub use wanted::existing;
 pub use working::reports::{WAITING_AT_ONCE, is_waiting, shows_waiting};
 
-/// Timers and choices of the gang loop. Source of the defaults: `scheduling.md` 3.7.
+/// Timers and choices of the gang loop; `docs/operations.md` says what each is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Settings {

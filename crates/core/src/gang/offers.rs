@@ -118,8 +118,6 @@ pub struct Offers {
 }
 
 /// Offers for the whole gang: pools that are not blocked, then pool weight, then dollars per hour of the whole gang, then nodes, then names.
-///
-/// Source: `lifecycle.md` 3.1.
 #[must_use]
 pub fn offers_for(request: &GangRequest, levels: &Levels, pools: &[PoolView]) -> Offers {
     let mut offers = Offers::default();

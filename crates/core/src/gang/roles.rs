@@ -66,7 +66,7 @@ fn role_of<'a>(pod: &Pod, mut roles: impl Iterator<Item = &'a Arc<str>> + Clone)
 ///
 /// Where only a minimum is known, members beyond it are elastic. What a role does not say is what the others leave of the
 /// size. A minimum of the gang below the sum of its roles' is taken from the last role, then the one before it; one above
-/// is added in the same order: leaders come first and are needed. Source: `gangs.md` 5.
+/// is added in the same order: leaders come first and are needed.
 pub(super) fn sizes(recognised: &Recognised, pods: &[&Arc<Pod>]) -> Option<Sizes> {
     let Recognised { size, min, roles, .. } = recognised;
     let seen = count(pods.len());

@@ -149,7 +149,7 @@ pub struct BatchOffer {
     pub count: u32,
 }
 
-/// Phase of a batch. Source of the arrows: `lifecycle.md`; each is one status write.
+/// Phase of a batch. Each arrow between two is one status write (`ARCHITECTURE.md`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum BatchPhase {

@@ -3,7 +3,8 @@
 //! A request is answered by one NodeBatch at a time. A batch that ends before anybody used it is followed by the next
 //! round, and the booking (the value of the node label) stays the same, so that pods that select it find the new nodes.
 //!
-//! Source: `autoscaling.x-k8s.io/v1` of the Kubernetes autoscaler for conditions and parameters; `lifecycle.md` 1.4.
+//! Source: `autoscaling.x-k8s.io/v1` of the Kubernetes autoscaler for conditions and parameters;
+//! `docs/user-guide.md` for what follows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -63,7 +63,7 @@ impl RankFault {
 /// members fill the holes by creation time, then UID. If no member claims a rank at all, that is an order of its own
 /// and no fault.
 ///
-/// Source: `gangs.md` 6, after kueue #13919.
+/// As `docs/conventions.md` has it under "Ranks", after kueue #13919.
 #[must_use]
 pub fn assign(count: u32, claimants: &[Claimant]) -> Ranks {
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(MAX_PLACES);

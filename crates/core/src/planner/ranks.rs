@@ -13,7 +13,7 @@ use crate::topology::Tree;
 /// goes to the lowest free ranks in role order.
 ///
 /// Shapes: `hosts` yields one node per new member, depth-first, `new` of them; the answer is in role order, then rank
-/// order. Source: gangs.md, section 6: neighbouring ranks share a host, then a leaf, then a block.
+/// order: neighbouring ranks share a host, then a leaf, then a block.
 pub(super) fn places<'a>(gang: &GangRequest, new: u32, hosts: impl Iterator<Item = &'a NodeName>) -> Vec<Place> {
     places_of(gang, |_| true, new, hosts)
 }

@@ -63,7 +63,7 @@ impl Rules {
     /// Reads the topology requests of a gang whose slices divide it.
     ///
     /// Errors: members of one slice bound to several domains or to one without the label, or two slices bound to one
-    /// domain that is to be exclusive. Source: `gangs.md` 7; a slice that lost members is completed where it stands.
+    /// domain that is to be exclusive. A slice that lost members is completed where it stands.
     pub(super) fn new(
         problem: &Problem,
         tree: &Tree,

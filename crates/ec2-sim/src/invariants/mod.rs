@@ -1,6 +1,6 @@
 //! The invariants over the journal, the state, and the NodeBatches where somebody shows them.
 //!
-//! Their numbers are those of the simulator's design. Without NodeBatches (`POST /_sim/batches`) what a batch holds is
+//! Their numbers stay what they were, whatever is added. Without NodeBatches (`POST /_sim/batches`) what a batch holds is
 //! read from the tags, and what only they can tell is taken to hold.
 
 pub(crate) mod batches;
@@ -22,7 +22,7 @@ use crate::{ATTEMPT_TAG, BATCH_TAG, CLUSTER_TAG, GANG_TAG};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Invariant {
-    /// Its number in the design.
+    /// Its number, which never changes.
     pub number: u8,
     /// What it demands.
     pub name: &'static str,

@@ -1,5 +1,5 @@
-//! The IAM policy that calls are held against: actions, resources and the conditions that section 14 of the EC2
-//! design uses. A policy that says anything else is refused when it is read, so that no word of it is ignored.
+//! The IAM policy that calls are held against: actions, resources and the conditions that the policy of
+//! `muster iam` uses. A policy that says anything else is refused when it is read, so that no word of it is ignored.
 
 mod demands;
 pub(crate) mod document;

@@ -1,6 +1,6 @@
 //! Released and committed members that do not arrive: what kube-scheduler says against them, and what follows.
 //!
-//! Source: the watchdog table of `scheduling.md` 3.7.
+//! `docs/races.md` has a row for each of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
