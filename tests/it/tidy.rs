@@ -5,6 +5,7 @@
 
 mod directions;
 mod imports;
+mod named;
 mod reference;
 mod source;
 mod words;
@@ -36,14 +37,14 @@ const ALLOWED: [Allowed; 7] = [
     Allowed {
         package: "muster-core",
         why: "core is pure: no runtime, no client, no clock, no log",
-        normal: &["croner", "imbl", "indexmap", "jiff", "rustc-hash", "serde", "sha2", "smallvec", "thiserror", "toml"],
-        dev: &["good_lp", "insta", "nix", "proptest", "rand", "rand_chacha", "serde_json"],
+        normal: &["imbl", "indexmap", "jiff", "rustc-hash", "serde", "sha2", "smallvec", "thiserror", "toml"],
+        dev: &["good_lp", "nix", "proptest", "rand", "rand_chacha", "serde_json"],
     },
     Allowed {
         package: "muster-api",
         why: "api turns Kubernetes objects into core types: no client of its own, no runtime",
         normal: &["jiff", "k8s-openapi", "kube", "muster-core", "schemars", "serde", "serde_json", "thiserror"],
-        dev: &["insta", "proptest", "serde-saphyr"],
+        dev: &["serde-saphyr"],
     },
     Allowed {
         package: "muster-ec2",
@@ -57,27 +58,24 @@ const ALLOWED: [Allowed; 7] = [
             "aws-sdk-servicequotas",
             "aws-sdk-ssm",
             "aws-smithy-http-client",
-            "aws-smithy-runtime-api",
             "aws-smithy-types",
             "base64",
             "jiff",
             "muster-core",
             "serde_json",
             "thiserror",
-            "tokio",
         ],
-        dev: &["clap", "muster-ec2-sim"],
+        dev: &["clap", "muster-ec2-sim", "tokio"],
     },
     Allowed {
         package: "muster-ec2-sim",
-        why: "the simulator is a second opinion: neither muster-ec2 nor the SDK",
+        why: "the simulator is a second opinion: nothing of ours, and no SDK",
         normal: &[
             "axum",
             "base64",
             "form_urlencoded",
             "futures",
             "jiff",
-            "muster-core",
             "rand",
             "rand_chacha",
             "serde",
@@ -85,7 +83,7 @@ const ALLOWED: [Allowed; 7] = [
             "thiserror",
             "tokio",
         ],
-        dev: &["proptest", "tower"],
+        dev: &["tower"],
     },
     Allowed {
         package: "muster-replay",
@@ -102,7 +100,7 @@ const ALLOWED: [Allowed; 7] = [
             "serde_path_to_error",
             "thiserror",
         ],
-        dev: &["proptest"],
+        dev: &[],
     },
     Allowed {
         package: "muster-view",
@@ -187,9 +185,27 @@ fn the_allow_lists_refuse_a_runtime_in_core_and_aws_outside_its_crate() {
     assert_eq!(package("muster-core", "muster-api", None), 1);
     assert_eq!(package("muster-api", "muster-ec2", None), 1);
     assert_eq!(package("muster-ec2-sim", "muster-ec2", None), 1);
+    assert_eq!(package("muster-ec2-sim", "muster-core", None), 1);
     assert_eq!(package("muster-ec2", "aws-config", None), 0);
     assert_eq!(package("muster", "aws-config", None), 1);
     assert_eq!(package("muster-new", "serde", None), 1);
+}
+
+#[test]
+fn the_allow_lists_name_nothing_that_their_packages_do_without() {
+    let packages = packages();
+    let uses = |package: &str, name: &str, kind: &str| {
+        let package = packages.iter().find(|one| one.name == package);
+        package.is_some_and(|one| one.dependencies.iter().any(|of| of.name == name && of.kind == kind))
+    };
+    let mut found = Vec::new();
+    for Allowed { package, normal, dev, .. } in &ALLOWED {
+        for (kind, names) in [("normal", normal), ("dev", dev)] {
+            let unused = names.iter().filter(|name| !uses(package, name, kind));
+            found.extend(unused.map(|name| format!("{package}: {kind} dependency {name}")));
+        }
+    }
+    nothing(&found, "tests/it/tidy.rs allows these and no manifest asks for them; take them out:");
 }
 
 #[test]

@@ -189,7 +189,7 @@ fn no_phase_of_a_batch_is_compared_as_text_behind_the_edge() {
     let mut seen = 0;
     for (path, text) in rust(&files) {
         let shipped = text.split("#[cfg(test)]").next().unwrap_or_default();
-        // The simulator reads objects by itself: it is a second opinion and shares nothing with ours but core.
+        // The simulator reads objects by itself: it is a second opinion and shares nothing with ours.
         if path.starts_with("crates/ec2-sim/") {
             continue;
         }
