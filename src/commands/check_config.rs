@@ -210,6 +210,15 @@ fn entry(index: usize, extender: &Value, config: &Config, deployed: Deployed, fi
                     format!("{name} is no accelerator of Muster's configuration ({})", config.accelerators.join(", ")),
                 );
             }
+            for name in config.accelerators.iter().filter(|name| !names.contains(&name.as_str())) {
+                findings.error(
+                    at("managedResources"),
+                    format!(
+                        "lacks {name}, an accelerator of Muster's configuration: gangs that ask for it are never sent \
+                         to Muster; add it to managedResources, or take it out of `accelerators`"
+                    ),
+                );
+            }
         }
     }
     let prioritizes = extender["prioritizeVerb"].as_str().is_some_and(|verb| !verb.is_empty());

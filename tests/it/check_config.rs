@@ -111,6 +111,10 @@ fn a_default_scheduler_has_one_entry_for_the_accelerators_of_the_pools() {
         document["extenders"][0]["managedResources"] = json!([{"name": "example.com/fpga"}]);
     });
     finds(&other, &default_config(), &["error", "managedResources", "example.com/fpga"]);
+    finds(&other, &default_config(), &["error", "managedResources", "lacks nvidia.com/gpu", "never sent to Muster"]);
+    let more =
+        Config::parse("schedulerNames: [default-scheduler]\naccelerators: [nvidia.com/gpu, example.com/npu]", "");
+    finds(&shipped(DEFAULT), more.as_ref().unwrap(), &["error", "lacks example.com/npu", "add it to managedResources"]);
     let two = changed(DEFAULT, |document| {
         let entry = document["extenders"][0].clone();
         document["extenders"].as_array_mut().unwrap().push(entry);
