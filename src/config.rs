@@ -29,7 +29,7 @@ pub use page::PageAt;
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("read {path}: {source}")]
+    #[error("read {path}")]
     Read {
         /// Path.
         path: String,

@@ -172,18 +172,29 @@ fn entry(index: usize, extender: &Value, config: &Config, deployed: Deployed, fi
             .error(at("ignorable"), "is true: while Muster is down gangs are scheduled pod by pod; set it to false");
     }
     if extender["nodeCacheCapable"] != true {
-        findings.error(at("nodeCacheCapable"), "is not true: Muster answers names, whole nodes are refused");
+        findings.error(
+            at("nodeCacheCapable"),
+            "is not true: Muster answers names, whole nodes are refused; set it to true",
+        );
     }
     if extender["enableHTTPS"] == true && !has_authority(&extender["tlsConfig"]) {
-        findings.error(at("enableHTTPS"), "is true without tlsConfig.caFile: kube-scheduler then trusts any server");
+        findings.error(
+            at("enableHTTPS"),
+            "is true without tlsConfig.caFile: kube-scheduler then trusts any server; name the authority there",
+        );
     }
     let https = extender["urlPrefix"].as_str().is_some_and(|url| url.starts_with("https://"));
     if https && extender["tlsConfig"]["insecure"] == true {
-        findings.error(at("tlsConfig.insecure"), "is true: kube-scheduler then trusts any server");
+        findings.error(
+            at("tlsConfig.insecure"),
+            "is true: kube-scheduler then trusts any server; leave it out, and name the authority in caFile",
+        );
     }
     if https && !has_client_certificate(&extender["tlsConfig"]) {
-        findings
-            .error(at("tlsConfig"), "has no certFile and keyFile: Muster lets in nobody without a client certificate");
+        findings.error(
+            at("tlsConfig"),
+            "has no certFile and keyFile: Muster lets in nobody without a client certificate; name both",
+        );
     }
     let managed = extender["managedResources"].as_array().map(Vec::as_slice).unwrap_or_default();
     if managed.iter().any(|resource| resource["ignoredByScheduler"] == true) {
@@ -207,7 +218,11 @@ fn entry(index: usize, extender: &Value, config: &Config, deployed: Deployed, fi
             for name in names.iter().filter(|name| !config.accelerators.iter().any(|known| known == **name)) {
                 findings.error(
                     at("managedResources"),
-                    format!("{name} is no accelerator of Muster's configuration ({})", config.accelerators.join(", ")),
+                    format!(
+                        "{name} is no accelerator of Muster's configuration ({}); take it out, or add it to \
+                         `accelerators`",
+                        config.accelerators.join(", ")
+                    ),
                 );
             }
             for name in config.accelerators.iter().filter(|name| !names.contains(&name.as_str())) {
@@ -247,21 +262,34 @@ fn entry(index: usize, extender: &Value, config: &Config, deployed: Deployed, fi
 fn verbs(extenders: &[Value], ours: &[(usize, &Value)], findings: &mut Findings) {
     let offers = |extender: &Value, verb: &str| extender[verb].as_str().is_some_and(|verb| !verb.is_empty());
     if !ours.iter().any(|(_, extender)| offers(extender, "bindVerb")) {
-        findings.error("extenders", "no entry of Muster has bindVerb: gangs would be bound pod by pod");
+        findings.error(
+            "extenders",
+            "no entry of Muster has bindVerb: gangs would be bound pod by pod; set bindVerb: bind in the one that ends \
+             in /v1/bind or /v1/all",
+        );
     }
     for verb in ["filterVerb", "preemptVerb", "prioritizeVerb"] {
         if !ours.iter().any(|(_, extender)| offers(extender, verb)) {
-            let means = match verb {
-                "filterVerb" => "members would go anywhere",
-                "preemptVerb" => "gangs could be evicted in part",
-                _ => "accelerator pods would be spread",
+            let (means, value) = match verb {
+                "filterVerb" => ("members would go anywhere", "filter"),
+                "preemptVerb" => ("gangs could be evicted in part", "preempt"),
+                _ => ("accelerator pods would be spread", "prioritize"),
             };
-            findings.error("extenders", format!("no entry of Muster has {verb}: {means}"));
+            findings.error(
+                "extenders",
+                format!(
+                    "no entry of Muster has {verb}: {means}; set {verb}: {value} in the one that ends in /v1/sync or \
+                     /v1/all"
+                ),
+            );
         }
     }
     let binders = extenders.iter().filter(|extender| offers(extender, "bindVerb")).count();
     if binders > 1 {
-        findings.error("extenders", "more than one entry has bindVerb: kube-scheduler refuses to start");
+        findings.error(
+            "extenders",
+            "more than one entry has bindVerb: kube-scheduler refuses to start; keep that of Muster alone",
+        );
     }
     for (index, extender) in ours {
         for (field, verb) in [

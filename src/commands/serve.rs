@@ -79,7 +79,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     if args.dev
         && let Ok(point) = std::env::var("MUSTER_CRASH")
     {
-        step::arm(&point).map_err(|message| anyhow::anyhow!(message))?;
+        step::arm(&point).map_err(Unusable)?;
     }
     refuse_exposure(&config, args.dev)?;
     warn_of_few_descriptors();
