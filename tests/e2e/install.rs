@@ -215,8 +215,24 @@ fn a_registry_stands_before_every_image_of_the_chart() {
     }
 }
 
+#[test]
+fn further_volumes_and_the_port_of_the_configuration_come_into_the_pod_and_the_hook_has_what_the_server_has() {
+    for helm in helms() {
+        let values = "extraVolumes[0].name=page,extraVolumes[0].secret.secretName=page-tls,extraVolumeMounts[0].name=page,\
+                      extraVolumeMounts[0].mountPath=/etc/muster-page,config.http.listen=0.0.0.0:9090,\
+                      image.pullPolicy=Always";
+        let args = ["template", "muster", "charts/muster", "--kube-version=1.37", "--set", values];
+        let rendered = output(&helm, &args).unwrap();
+        for part in ["secretName: page-tls", "mountPath: /etc/muster-page", "containerPort: 9090"] {
+            assert_eq!(rendered.matches(part).count(), 1, "{part} in {rendered}");
+        }
+        assert_eq!(rendered.matches("imagePullPolicy: Always").count(), 2, "the server and the hook: {rendered}");
+        assert_eq!(rendered.matches("memory: 2Gi").count(), 3, "two containers and the hook: {rendered}");
+    }
+}
+
 /// A wrong value, and what the refusal names.
-const WRONG: [(&str, &str); 20] = [
+const WRONG: [(&str, &str); 23] = [
     ("replicas=0", "/replicas"),
     ("replicas=two", "/replicas"),
     ("replica=2", "replica"),
@@ -230,6 +246,9 @@ const WRONG: [(&str, &str); 20] = [
     ("kubeScheduler.image.registry=/x", "/kubeScheduler/image/registry"),
     ("kubeScheduler.resources.requests.cpu=much", "/kubeScheduler/resources/requests/cpu"),
     ("resources.limit.memory=1Gi", "limit"),
+    ("extraVolumes[0].name=tls", "/extraVolumes/0"),
+    ("extraVolumes[0].name=config,extraVolumes[0].emptyDir.medium=Memory", "/extraVolumes/0/name"),
+    ("extraVolumeMounts[0].name=tls,extraVolumeMounts[0].mountPath=tls", "/extraVolumeMounts/0/mountPath"),
     ("podMonitor.enabled=maybe", "/podMonitor/enabled"),
     ("networkPolicy=true", "/networkPolicy"),
     ("tolerations[0].effect=NoRun", "/tolerations/0/effect"),
