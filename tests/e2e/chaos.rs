@@ -302,7 +302,8 @@ async fn crashed(stack: &Stack) -> bool {
     true
 }
 
-/// Waits until the gang runs whole, reviving the process if it dies meanwhile. Whether it did.
+/// Waits until the gang runs whole, reviving the process if it dies meanwhile. Whether it did; a gang that does neither is a
+/// failure.
 async fn revive(stack: &Stack, names: &[String]) -> bool {
     let began = Instant::now();
     loop {
@@ -315,9 +316,10 @@ async fn revive(stack: &Stack, names: &[String]) -> bool {
             .await
             .iter()
             .any(|gang| is_of(gang, &names[0]) && gang.status.as_ref().is_some_and(|status| status.phase == "Bound"));
-        if bound || began.elapsed() > LONG {
+        if bound {
             return false;
         }
+        assert!(began.elapsed() < LONG, "{} is not bound\n{}", names[0], stack.cluster.report(60));
     }
 }
 

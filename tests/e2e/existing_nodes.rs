@@ -73,7 +73,9 @@ async fn one_node_short_nothing_is_bound_and_nothing_is_held() {
 
     says(&stack, "ml", "train", "needs capacity for 4 members in one zone; the best, us-east-1a, has capacity for 3")
         .await;
-    assert!(members(&client, "ml", "train").await.iter().all(|pod| node_of(pod).is_none()), "nothing is bound");
+    let waiting = members(&client, "ml", "train").await;
+    assert_eq!(waiting.len(), 4, "all members are there");
+    assert!(waiting.iter().all(|pod| node_of(pod).is_none()), "nothing is bound");
     // What the gang does not hold, others may use.
     create(&stack, "ml", TestPod::new("single").gpus(8).build()).await;
     runs_on(&stack, "ml", "single", DEADLINE).await;

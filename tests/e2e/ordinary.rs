@@ -356,7 +356,8 @@ async fn a_pod_that_fits_nowhere_is_refused_by_name_and_nothing_is_launched() {
     let launches = journal(&stack, 0).await;
     assert!(launches.iter().all(|entry| entry["operation"] != "CreateFleet"), "nothing is launched");
     assert!(batches(&stack).await.is_empty());
-    assert!(pods(&stack, "huge").await.iter().all(|pod| pod.name_any().starts_with("huge")));
+    let huge = pods(&stack, "huge").await;
+    assert!(!huge.is_empty() && huge.iter().all(|pod| node_of(pod).is_none()), "it waits: {huge:?}");
     no_errors(&stack);
 }
 
@@ -386,7 +387,9 @@ async fn pods_that_come_later_and_matter_more_do_not_take_the_node_that_was_laun
     let served = all_serve(&stack, "shop", 5).await;
 
     assert_eq!(nodes_of(&served).len(), 1);
-    assert!(pods(&stack, "late").await.iter().all(|pod| node_of(pod).is_none()), "nothing is left beside them");
+    let late = pods(&stack, "late").await;
+    assert_eq!(late.len(), 5, "they are there");
+    assert!(late.iter().all(|pod| node_of(pod).is_none()), "nothing is left beside them");
     assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1);
     // Where those it was launched for are gone, the node is for everybody.
     scale(&stack, "shop", 0).await;
@@ -497,7 +500,9 @@ async fn pods_wait_on_a_startup_taint_and_nothing_is_launched_beside_the_node_th
     })
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
-    assert!(pods(&stack, "shop").await.iter().all(|pod| node_of(pod).is_none()));
+    let waiting = pods(&stack, "shop").await;
+    assert_eq!(waiting.len(), 5, "they are there");
+    assert!(waiting.iter().all(|pod| node_of(pod).is_none()), "they wait for the taint to go");
 
     let without = json!({"spec": {"taints": null}});
     nodes.patch(&name, &PatchParams::default(), &Patch::Merge(&without)).await.unwrap();

@@ -110,7 +110,9 @@ async fn a_gang_waits_for_its_shared_file_system_by_name_and_is_bound_once_that_
     says(&stack, "ml", "train", "PersistentVolumeClaim shared does not exist").await;
     claim(&stack, "shared", json!({"accessModes": ["ReadWriteMany"]})).await;
     says(&stack, "ml", "train", "PersistentVolumeClaim shared is not bound yet").await;
-    assert!(members(&client, "ml", "train").await.iter().all(|pod| node_of(pod).is_none()), "nothing is bound");
+    let waiting = members(&client, "ml", "train").await;
+    assert_eq!(waiting.len(), 3, "all members are there");
+    assert!(waiting.iter().all(|pod| node_of(pod).is_none()), "nothing is bound");
     volume(&stack, "files", json!({"accessModes": ["ReadWriteMany"]})).await;
 
     all_run(&stack, "ml", "train", 3).await;
