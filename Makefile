@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo tour test test-observability test-choices test-upgrade test-compat test-helm test-cloudformation test-getting-started test-aws test-page soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
+.PHONY: help demo tour test test-observability test-choices test-upgrade test-compat test-helm test-cloudformation test-image test-getting-started test-aws test-page soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.

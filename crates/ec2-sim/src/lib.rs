@@ -115,17 +115,6 @@ impl Simulator {
         self.settled().journal.entries().to_vec()
     }
 
-    /// The journal as JSON, one entry a line.
-    #[must_use]
-    pub fn journal_lines(&self) -> String {
-        let world = self.settled();
-        let lines = world.journal.entries().iter().map(|entry| {
-            // An entry is made of strings, numbers and lists, which JSON always takes.
-            serde_json::to_string(entry).unwrap_or_default() + "\n"
-        });
-        lines.collect()
-    }
-
     /// Every invariant that can be judged here, as of now.
     #[must_use]
     pub fn invariants(&self) -> Vec<Invariant> {

@@ -75,12 +75,6 @@ impl UnavailableMemory {
         lapsed
     }
 
-    /// When the next block ends.
-    #[must_use]
-    pub fn next_lapse(&self) -> Option<Timestamp> {
-        self.pools.values().filter(|block| !block.reported).map(|block| block.until).min()
-    }
-
     fn live(&self, pool: &Pool, now: Timestamp) -> Option<&Block> {
         self.pools.get(pool).filter(|block| now < block.until)
     }
@@ -174,11 +168,9 @@ mod tests {
     fn each_lapse_is_reported_once_and_old_ones_are_dropped() {
         let mut memory = UnavailableMemory::default();
         memory.record(&pool(), 8, at(0));
-        assert_eq!(memory.next_lapse(), Some(at(180)));
         assert!(memory.lapse(at(179)).is_empty());
         assert_eq!(memory.lapse(at(180)), [pool()]);
         assert!(memory.lapse(at(181)).is_empty());
-        assert_eq!(memory.next_lapse(), None);
         assert!(memory.lapse(at(180 + 600)).is_empty());
         assert_eq!(memory, UnavailableMemory::default());
     }
