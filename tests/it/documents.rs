@@ -192,6 +192,25 @@ fn every_convention_and_every_kind_it_reads_is_documented_and_may_be_read() {
 }
 
 #[test]
+fn the_page_of_conventions_names_every_key_that_the_admission_policy_looks_for() {
+    let folder = muster::testbed::repository();
+    let policy = muster::testbed::settings::read_yaml(&folder.join("manifests/admission-policy.yaml")).unwrap();
+    let page = std::fs::read_to_string(folder.join("docs/conventions.md")).unwrap();
+    let conditions = policy[0]["spec"]["matchConditions"].as_array().unwrap();
+    let names = conditions.iter().find(|condition| condition["name"] == "names-its-gang").unwrap();
+    // What stands between single quotes is a key, or how one begins.
+    let keys: Vec<&str> = names["expression"].as_str().unwrap().split('\'').skip(1).step_by(2).collect();
+    assert_eq!(keys.len(), 9, "{keys:?}");
+    let (_, rest) = page.split_once("\n## Gated by the admission policy\n").unwrap();
+    let (section, _) = rest.split_once("\n## ").unwrap();
+    let missing: Vec<&&str> = keys.iter().filter(|key| !section.contains(&format!("`{key}`"))).collect();
+    assert!(missing.is_empty(), "docs/conventions.md does not say that these are gated: {missing:?}");
+    let listed = section.lines().filter(|line| line.starts_with("- ") || line.starts_with("  "));
+    let quoted: usize = listed.map(|line| line.split('`').skip(1).step_by(2).count()).sum();
+    assert_eq!(quoted, keys.len(), "docs/conventions.md names others");
+}
+
+#[test]
 fn every_kind_that_the_page_of_the_server_shows_may_be_listed_by_its_service_account() {
     let roles =
         muster::testbed::settings::read_yaml(&muster::testbed::repository().join("manifests/rbac.yaml")).unwrap();
