@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::Args;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use muster_api::crd::NodePool;
+use muster_api::crd::{NodePool, condition};
 use muster_api::keys;
 use muster_ec2::ClientOptions;
 use serde_json::{Value, json};
@@ -139,8 +139,7 @@ fn table(left: &Account, confirmed: bool) -> String {
 
 fn message(pool: &NodePool) -> Option<String> {
     let conditions = &pool.status.as_ref()?.conditions;
-    let held =
-        conditions.iter().find(|condition| condition.type_ == "OrphanSweepHeld" && condition.status == "True")?;
+    let held = condition(conditions, "OrphanSweepHeld").filter(|one| one.status == "True")?;
     Some(held.message.clone())
 }
 

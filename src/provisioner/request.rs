@@ -10,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{
-    BatchOffer, Fill, GangRef, NodeBatch, NodeBatchSpec, ProvisioningRequest, ProvisioningRequestStatus, is_true,
-    set_condition,
+    BatchOffer, Fill, GangRef, NodeBatch, NodeBatchSpec, ProvisioningRequest, ProvisioningRequestStatus, condition,
+    is_true, set_condition,
 };
 use muster_api::{batch_state, convert, keys};
 use muster_core::batch::reserves;
@@ -228,8 +228,8 @@ fn rounds(status: &ProvisioningRequestStatus) -> u32 {
 
 /// Since when a condition is true.
 fn since(conditions: &[Condition], kind: &str) -> Option<Timestamp> {
-    let condition = conditions.iter().find(|condition| condition.type_ == kind && condition.status == "True")?;
-    Some(condition.last_transition_time.0)
+    let found = condition(conditions, kind).filter(|one| one.status == "True")?;
+    Some(found.last_transition_time.0)
 }
 
 fn seen(batch: &NodeBatch) -> BatchSeen {

@@ -109,7 +109,7 @@ fn held(held: &gang::Held) -> GangHeld {
 /// The conditions that core decides about.
 fn notes(conditions: &[Condition]) -> BTreeMap<NoteKind, Note> {
     let read = |kind: NoteKind| {
-        let found = conditions.iter().find(|condition| condition.type_ == kind.as_str())?;
+        let found = crate::crd::condition(conditions, kind.as_str())?;
         let holds = found.status == "True";
         // A gang without a plan has no nodes, and the reason of its condition is another.
         if kind == NoteKind::NodesReady && found.reason != kind.event().0 {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_api::crd::{EC2NodeClass, NodePool, NodeRequirementOperator};
+use muster_api::crd::{EC2NodeClass, NodePool, NodeRequirementOperator, condition};
 use muster_api::supply::{self, Supplied};
 use muster_api::{convert, keys, new_node, node_class, pool as rules};
 use muster_core::devices::Daemon;
@@ -208,7 +208,7 @@ fn one(
     (daemons, shapes): (&[Daemon], &Arc<[Shape]>),
 ) -> Result<Pool, String> {
     let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    if let Some(ready) = conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status == "False") {
+    if let Some(ready) = condition(conditions, "Ready").filter(|one| one.status == "False") {
         return Err(format!("is not Ready: {}", ready.message));
     }
     if pool.metadata.deletion_timestamp.is_some() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use muster_api::crd::GangBatchCost;
+use muster_api::crd::{GangBatchCost, condition};
 use muster_api::{batch_state, keys, pool as rules};
 use muster_core::batch::shares;
 use muster_core::ec2::CapacityType;
@@ -432,7 +432,7 @@ fn pools(inventory: &Inventory, nodes: &[NodeEntry]) -> Vec<PoolEntry> {
         let object =
             name.and_then(|name| inventory.pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(name)));
         let status = object.and_then(|object| object.status.as_ref());
-        let ready = status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == "Ready"));
+        let ready = status.and_then(|status| condition(&status.conditions, "Ready"));
         let limits = object.and_then(|object| rules::limits(object).ok()).unwrap_or_default();
         let limit = |(resource, limit): (&muster_core::model::names::ResourceName, &i64)| {
             let held = inventory
@@ -452,8 +452,8 @@ fn pools(inventory: &Inventory, nodes: &[NodeEntry]) -> Vec<PoolEntry> {
         };
         all.push(PoolEntry {
             name: name.map(str::to_owned),
-            ready: ready.map(|condition| condition.status == "True"),
-            message: ready.map(|condition| condition.message.clone()).filter(|message| !message.is_empty()),
+            ready: ready.map(|one| one.status == "True"),
+            message: ready.map(|one| one.message.clone()).filter(|message| !message.is_empty()),
             nodes: count(own.len()),
             accelerators: own.iter().fold(Accelerators::default(), |sum, node| sum.plus(node.accelerators)),
             gang_members: members.get(&name).copied().unwrap_or(0),

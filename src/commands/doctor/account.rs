@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
-use muster_api::crd::{EC2NodeClass, NodePool};
+use muster_api::crd::{EC2NodeClass, NodePool, condition};
 use muster_api::{new_node, node_class, pool as rules};
 use muster_core::doctor::{Account, Class, Images, Pool, READS, Ready, Trial, counted};
 use muster_core::ec2::{
@@ -354,7 +354,7 @@ fn pool_facts(
 }
 
 fn ready(conditions: Option<&[Condition]>) -> Ready {
-    match conditions.and_then(|all| all.iter().find(|one| one.type_ == "Ready")) {
+    match conditions.and_then(|all| condition(all, "Ready")) {
         None => Ready::Unseen,
         Some(one) if one.status == "True" => Ready::Yes,
         Some(one) => Ready::No(one.reason.clone(), one.message.clone()),

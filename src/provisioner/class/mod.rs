@@ -13,7 +13,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{
     AmiSelectorTerm, AmiStatus, EC2NodeClass, EC2NodeClassStatus, MatchCriteria, NodePool, ReservationStatus,
-    SubnetStatus, is_true, set_condition,
+    SubnetStatus, condition, is_true, set_condition,
 };
 use muster_api::node_class::{self, Problem};
 use muster_api::pool as rules;
@@ -160,7 +160,7 @@ fn null_absent(status: &EC2NodeClassStatus) -> serde_json::Value {
 
 /// What people are informed of when a class turns, or stays not ready for another reason.
 fn turned(before: Option<&EC2NodeClassStatus>, after: &EC2NodeClassStatus) -> Option<GangEvent> {
-    let ready = |conditions: &[Condition]| conditions.iter().find(|one| one.type_ == "Ready").cloned();
+    let ready = |conditions: &[Condition]| condition(conditions, "Ready").cloned();
     let before = before.and_then(|status| ready(&status.conditions));
     let after = ready(&after.conditions)?;
     let reported = |one: &Condition| (one.status.clone(), one.message.clone());
@@ -189,7 +189,7 @@ pub(super) fn due<'a>(
         let wants = || status.is_some_and(|status| is_news(known, status, &kinds(context, state, class)));
         let fresh = fault(context, class).is_some() && ready;
         let lacks_right = context.cloud.lacks(Some(&class.name_any())).unwrap_or_default();
-        let reported = status.and_then(|status| status.conditions.iter().find(|one| one.type_ == "Authorized"));
+        let reported = status.and_then(|status| condition(&status.conditions, "Authorized"));
         let reported = reported.is_some_and(|one| one.message == lacks_right);
         fresh
             || (ready && wants())
@@ -695,7 +695,7 @@ mod tests {
     #[test]
     fn a_problem_turns_its_own_condition_and_ready() {
         let wrong = status(&[problem("SecurityGroupsReady", "NoSelfReference", NO_SELF_REFERENCE)]);
-        let of = |kind: &str| wrong.conditions.iter().find(|one| one.type_ == kind).unwrap();
+        let of = |kind: &str| condition(&wrong.conditions, kind).unwrap();
         assert_eq!((of("Ready").status.as_str(), of("Ready").reason.as_str()), ("False", "NoSelfReference"));
         assert_eq!(of("SecurityGroupsReady").message, NO_SELF_REFERENCE);
         assert_eq!(of("AMIsReady").status, "True");
@@ -707,7 +707,7 @@ mod tests {
         let ready = |permissions: &Permissions| {
             let status =
                 conclude(EC2NodeClassStatus::default(), vec![problem("AMIsReady", "AMINotFound", "no")], permissions);
-            let of = |kind: &str| status.conditions.iter().find(|one| one.type_ == kind).unwrap().reason.clone();
+            let of = |kind: &str| condition(&status.conditions, kind).unwrap().reason.clone();
             (of("Authorized"), of("Ready"))
         };
         let stated = Some("may not".to_owned());

@@ -1,6 +1,6 @@
 //! Whether a NodePool can be used now, and what stands against it.
 
-use muster_api::crd::{EC2NodeClass, NodePool, is_true};
+use muster_api::crd::{EC2NodeClass, NodePool, condition, is_true};
 use muster_api::{keys, node_class, pool as rules, supply};
 use muster_core::batch::replacements;
 use muster_core::ec2::CapacityType;
@@ -63,7 +63,7 @@ fn problem_but_block(context: &Context, state: &State, pool: &NodePool) -> Optio
     }
     let conditions = class.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if !is_true(conditions, "Ready") {
-        let why = conditions.iter().find(|c| c.type_ == "Ready").map_or("not looked at yet", |c| c.message.as_str());
+        let why = condition(conditions, "Ready").map_or("not looked at yet", |c| c.message.as_str());
         return Some(("NodeClassNotReady", format!("EC2NodeClass {}: {why}", reference.name)));
     }
     // Known before the class's own status shows it.

@@ -62,10 +62,16 @@ pub fn set_condition(
     }
 }
 
+/// The condition of a type.
+#[must_use]
+pub fn condition<'a>(all: &'a [Condition], kind: &str) -> Option<&'a Condition> {
+    all.iter().find(|one| one.type_ == kind)
+}
+
 /// Whether a condition is present and `True`.
 #[must_use]
 pub fn is_true(conditions: &[Condition], kind: &str) -> bool {
-    conditions.iter().any(|condition| condition.type_ == kind && condition.status == "True")
+    condition(conditions, kind).is_some_and(|one| one.status == "True")
 }
 
 #[cfg(test)]

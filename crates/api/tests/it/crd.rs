@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
 use jiff::Timestamp;
-use muster_api::crd::{self, IntOrQuantity, is_true, set_condition};
+use muster_api::crd::{self, IntOrQuantity, condition, is_true, set_condition};
 use muster_api::keys;
 use muster_core::ec2;
 use serde_json::{Value, json};
@@ -101,6 +101,8 @@ fn a_condition_keeps_its_time_until_its_status_changes() {
     set_condition(&mut conditions, "Ready", true, "Done", "", times[3]);
     assert_eq!((conditions.len(), conditions[0].last_transition_time.0), (1, times[3]));
     assert!(is_true(&conditions, "Ready") && !is_true(&conditions, "Other"));
+    assert_eq!(condition(&conditions, "Ready").map(|one| one.reason.as_str()), Some("Done"));
+    assert_eq!(condition(&conditions, "Other"), None);
 }
 
 #[test]
