@@ -42,7 +42,7 @@ impl InForce {
 /// it is. `passes` are those of its server.
 ///
 /// Errors: those of [`read`].
-#[expect(clippy::print_stderr, reason = "what was excluded must be seen, and standard output holds the recording")]
+#[expect(clippy::print_stderr, reason = "what is missing must be seen, and standard output holds the recording")]
 pub(crate) async fn record(client: &Client, in_force: InForce, passes: Vec<Value>) -> anyhow::Result<String> {
     let bar = Bar::counting(u64::try_from(kinds::listed().count()).unwrap_or(u64::MAX));
     let (recording, excluded) = read(client, kinds::listed(), in_force, passes, &bar).await?;
@@ -53,9 +53,9 @@ pub(crate) async fn record(client: &Client, in_force: InForce, passes: Vec<Value
     Ok(recording)
 }
 
-/// Reads these kinds of the cluster, and says what was excluded. `passes` are those of its server; `bar` shows the kind that is listed.
+/// Reads these kinds of the cluster, and says what is missing. `passes` are those of its server; `bar` shows the kind that is listed.
 ///
-/// Kinds that the cluster does not serve are excluded. So are, with a line, kinds that may not be listed; nodes and pods
+/// Kinds that the cluster does not serve are passed over. So are, with a line, kinds that may not be listed; nodes and pods
 /// must be.
 ///
 /// Errors: no answer, no permission to list nodes or pods.
@@ -76,7 +76,7 @@ pub(crate) async fn read(
             Err(Error::Api(status)) if status.code == 404 => {}
             Err(Error::Api(status)) if status.code == 403 && !matches!(kind.plural, "nodes" | "pods") => {
                 excluded.push(kind.plural.to_owned());
-                lines.push(format!("{} are excluded: {}", kind.plural, status.message));
+                lines.push(format!("{} are missing: {}", kind.plural, status.message));
             }
             Err(error) => return Err(error).with_context(|| format!("list {}", kind.plural)),
         }

@@ -1,4 +1,4 @@
-//! A NodeBatch as decisions read it: N nodes or none, from the topology request to provision them until the last one is gone.
+//! A NodeBatch as decisions read it: N nodes or none, from the intent to provision them until the last one is gone.
 //!
 //! Strings exist in the custom resource alone; `muster-api` reads them into these types and writes them back. What a
 //! newer version wrote is read as far as it is understood and marked [`Batch::newer`]: nobody acts on it, and it still

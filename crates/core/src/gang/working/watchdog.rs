@@ -112,7 +112,7 @@ impl Working<'_> {
     ///
     /// A nomination may have been lost and a list sampled, so a member is nominated and requeued once before it is trusted. Where
     /// every reason is one that the planner models and our view says that the node fits, kube-scheduler's view lags:
-    /// its queueing nominations requeue the pod, and more time passes.
+    /// an event that it waits for brings the pod back into its queue, and more time passes.
     pub(in crate::gang) fn refusal(
         &mut self,
         gang: &Arc<Gang>,
