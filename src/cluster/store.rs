@@ -264,9 +264,15 @@ impl Store {
         let node = match convert::node(node) {
             Ok(node) => Arc::new(node),
             Err(error) => {
-                // One malformed object is skipped; the node counts as absent until it can be read.
-                warn!(node = node.name_any(), %error, "node cannot be read and is excluded");
-                return self.forget_node(&node.name_any());
+                // One malformed object is skipped: the node counts as absent until it can be read, and one that was read before is as it
+                // was then. A machine that runs is not lost, and nobody's gang is evicted, for an odd number.
+                warn!(node = node.name_any(), %error, "node cannot be read");
+                let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+                let known = self.bare_nodes.get(&NodeName::from(node.name_any()));
+                if known.is_none_or(|known| known.provider_id.as_deref() != provider_id) {
+                    self.forget_node(&node.name_any());
+                }
+                return;
             }
         };
         self.leave_host(&node.name);

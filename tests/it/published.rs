@@ -228,6 +228,29 @@ fn what_daemon_sets_take_is_published_and_their_status_is_not() {
 }
 
 #[test]
+fn a_node_that_cannot_be_read_any_more_is_as_it_was_and_that_of_another_machine_is_absent() {
+    let (mut store, cluster) = store(&["nodes"], &[]);
+    let node = |instance: &str, gpus: &str| -> Node {
+        serde_json::from_value(json!({
+            "metadata": {"name": "n0"},
+            "spec": {"providerID": format!("aws:///a/{instance}")},
+            "status": {"allocatable": {"nvidia.com/gpu": gpus}},
+        }))
+        .unwrap()
+    };
+    let mut gpus = |node: &Node| {
+        store.apply_node(node);
+        store.publish();
+        let state = cluster.load();
+        state.snapshot.nodes.get("n0").map(|entry| entry.node.allocatable.get("nvidia.com/gpu"))
+    };
+    assert_eq!(gpus(&node("i-1", "eight")), None);
+    assert_eq!(gpus(&node("i-1", "8")), Some(8));
+    assert_eq!(gpus(&node("i-1", "eight")), Some(8));
+    assert_eq!(gpus(&node("i-2", "eight")), None);
+}
+
+#[test]
 fn labels_of_namespaces_are_published_and_those_that_are_gone_are_not() {
     let (mut store, cluster) = store(&["namespaces"], &[]);
     let namespace = |name: &str, tier: &str, phase: &str| -> Namespace {

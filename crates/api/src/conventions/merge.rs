@@ -22,14 +22,15 @@ pub fn merge<'a>(mut stated: impl Iterator<Item = (&'a Arc<str>, &'a Arc<Recogni
         gang.size = gang.size.or(other.size);
         gang.min = gang.min.or(other.min);
         for stated in &other.roles {
+            let is_full = gang.roles.len() > MAX_ROLES;
             match gang.roles.iter_mut().find(|known| known.name == stated.name) {
                 Some(known) => {
                     known.count = known.count.or(stated.count);
                     known.min = known.min.or(stated.min);
                 }
                 // One above what a gang may have makes it invalid; more would only cost time.
-                None if gang.roles.len() <= MAX_ROLES => gang.roles.push(stated.clone()),
-                None => {}
+                None if is_full => {}
+                None => gang.roles.push(stated.clone()),
             }
         }
         order(&mut gang.roles);

@@ -106,7 +106,9 @@ pub(super) fn terminate(world: &mut World, call: &Call<'_>) -> Result<Reply, Api
     let mut xml = Xml::new();
     let mut reply = Reply::default();
     let mut changes = Vec::new();
-    for id in ids.into_iter().filter(|id| zone(world, id).is_none_or(|zone| !spared.contains(&zone))) {
+    let (ids, _kept): (Vec<String>, Vec<String>) =
+        ids.into_iter().partition(|id| zone(world, id).is_none_or(|zone| !spared.contains(&zone)));
+    for id in ids {
         let state = |world: &World| world.instances.get(&id).map_or(LifeState::Terminated, |i| i.state(call.now));
         let before = state(world);
         if world.terminate(&id, BY_USER, slower, call.now) {
