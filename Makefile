@@ -34,6 +34,9 @@ tour: ## Look at a recorded cluster in the browser: needs Rust alone and a few m
 # An end-to-end test waits more than it works: with one to a core half the machine is idle, with two the slowest miss deadlines.
 TEST_THREADS := $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) / 2)))
 
+# What needs more than Go and Rust, or minutes of its own: test-helm, test-upgrade, test-getting-started. Without it these tests fail.
+ELSEWHERE := helm:: upgrade:: first_contact::
+
 test: ## Run every test, the end-to-end suite on a real control plane included
 	@$(call control-plane,$(if $(filter true,$(CI)),make test: CI runs no less than everything: ,make test: the end-to-end tests do not run: )); \
 	case $$? in \
@@ -42,7 +45,8 @@ test: ## Run every test, the end-to-end suite on a real control plane included
 	*) exit 1 ;; \
 	esac; \
 	echo "cargo test --workspace"; \
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(TEST_THREADS)} cargo test --workspace
+	echo "excluded, each with a target of its own: $(ELSEWHERE)"; \
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(TEST_THREADS)} cargo test --workspace -- $(addprefix --skip ,$(ELSEWHERE))
 
 test-observability: ## Hold alerts and dashboards against promtool, which is built once from its Go module
 	@promtool=$$(hack/prometheus/build.sh); case $$? in \
@@ -177,7 +181,7 @@ test-helm: ## Install, upgrade from the commit BEFORE, roll back and uninstall b
 	if git rev-parse --verify --quiet "$(BEFORE)^{commit}" >/dev/null; then \
 		git archive "$(BEFORE)" charts | tar -x -C "$$before" && export MUSTER_CHARTS_BEFORE="$$before/charts"; \
 	else echo "make test-helm: the checkout has no commit $(BEFORE): the upgrade begins with the same charts"; fi; \
-	MUSTER_HELM=$$folder cargo test --workspace --test e2e -- install::
+	MUSTER_HELM=$$folder cargo test --workspace --test e2e -- helm::
 
 # A release build (over ten minutes on two cores, at first), and cargo-cyclonedx once.
 test-image: ## Take the Dockerfile's steps without a daemon: size, no shell, user, bill of materials, how soon it is ready

@@ -7,18 +7,15 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceClaimTe
 use kube::Client;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tracing::{debug, info};
+use tracing::info;
 
 use super::follow::{Change, watch};
+use super::served::{unawaited, until_served};
 
 /// The kinds, by plural.
 pub(super) const KINDS: [&str; 4] = ["deviceclasses", "resourceslices", "resourceclaims", "resourceclaimtemplates"];
 /// Their group and version.
 const GROUP_VERSION: &str = "resource.k8s.io/v1";
-/// Between two looks at whether the cluster serves them.
-const PROBE: Duration = Duration::from_secs(15);
-/// The same after a look that failed.
-const AGAIN: Duration = Duration::from_secs(2);
 /// Lists that have not come after this are not waited for any longer.
 const FIRST_LISTS: Duration = Duration::from_secs(30);
 
@@ -28,25 +25,10 @@ pub(super) async fn run(client: Client, reopen: u32, sender: mpsc::Sender<Change
     let late = sender.clone();
     tasks.spawn(async move {
         tokio::time::sleep(FIRST_LISTS).await;
-        nobody_waits(&late).await;
+        unawaited(&KINDS, &late).await;
     });
-    loop {
-        let pause = match client.list_api_group_resources(GROUP_VERSION).await {
-            Ok(list) if list.resources.iter().any(|resource| resource.name == KINDS[0]) => break,
-            Ok(_) => PROBE,
-            Err(kube::Error::Api(status)) if status.code == 404 => PROBE,
-            Err(error) => {
-                debug!(%error, "not probed for devices, tried again");
-                AGAIN
-            }
-        };
-        if pause == PROBE {
-            nobody_waits(&sender).await;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = sender.closed() => return,
-        }
+    if !until_served(&client, GROUP_VERSION, KINDS[0], &sender, &KINDS).await {
+        return;
     }
     info!(group_version = GROUP_VERSION, "watched for devices of claims");
     let [classes, slices, claims, templates] = KINDS;
@@ -55,14 +37,6 @@ pub(super) async fn run(client: Client, reopen: u32, sender: mpsc::Sender<Change
     tasks.spawn(watch::<ResourceClaim>(client.clone(), claims, reopen, sender.clone(), Change::ResourceClaim));
     tasks.spawn(watch::<ResourceClaimTemplate>(client, templates, reopen, sender, Change::ClaimTemplate));
     while tasks.join_next().await.is_some() {}
-}
-
-async fn nobody_waits(sender: &mpsc::Sender<Change>) {
-    for kind in KINDS {
-        if sender.send(Change::Unawaited(kind)).await.is_err() {
-            return;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod follow;
 mod kept;
 mod owners;
 mod reserved;
+mod served;
 mod store;
 mod watch;
 

@@ -23,6 +23,7 @@ use tracing::info;
 
 use super::contact::{ContactLayer, Contacts};
 use super::follow::{Change, watch};
+use super::served::until_served;
 use super::store::{Store, object_key};
 use super::{dra, owners};
 use crate::progress::Beat;
@@ -30,10 +31,11 @@ use crate::progress::Beat;
 /// What decides where the volumes of pods can be reached.
 const VOLUME_KINDS: [&str; 4] = ["persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes"];
 
-/// Kinds watched. `requests` is excluded where its definition is not installed.
+/// Kinds watched.
 #[derive(Clone, Debug, Default)]
 pub struct WatchOptions {
-    /// The cluster has `provisioningrequests.autoscaling.x-k8s.io`.
+    /// The cluster has `provisioningrequests.autoscaling.x-k8s.io`: their first list is waited for. Where it has not, they are watched
+    /// once it has.
     pub provisioning_requests: bool,
 }
 
@@ -95,7 +97,7 @@ pub async fn run(
     if options.provisioning_requests {
         watches.spawn(watch::<ProvisioningRequest>(client, "provisioningrequests", reopen, sender, Change::Request));
     } else {
-        drop(sender);
+        watches.spawn(later_requests(client, reopen, sender));
     }
     let (started, mut listed) = (Instant::now(), false);
     let mut relists = Relists::default();
@@ -134,6 +136,16 @@ fn watching(mut config: kube::Config, contacts: &Arc<Contacts>) -> anyhow::Resul
     config.read_timeout = Some(contacts.silence());
     let client = ClientBuilder::try_from(config).context("make a client for the watches")?;
     Ok(client.with_layer(&ContactLayer(Arc::clone(contacts))).build())
+}
+
+/// ProvisioningRequests, once their definition is there: it comes with Kueue or Cluster Autoscaler.
+async fn later_requests(client: Client, reopen: u32, sender: mpsc::Sender<Change>) {
+    const GROUP_VERSION: &str = "autoscaling.x-k8s.io/v1";
+    let plural = "provisioningrequests";
+    if until_served(&client, GROUP_VERSION, plural, &sender, &[]).await {
+        info!(group_version = GROUP_VERSION, "the cluster serves ProvisioningRequests by now: watched");
+        watch::<ProvisioningRequest>(client, plural, reopen, sender, Change::Request).await;
+    }
 }
 
 /// Pods; with their scheduling groups as soon as the cluster serves such groups.

@@ -111,13 +111,12 @@ esac"#,
 ];
 
 /// Folder of the AWS CLI and moto, and Helm.
-fn tools() -> Option<(PathBuf, PathBuf)> {
-    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let (Some(aws), Some(helm)) = (folder("MUSTER_AWS"), folder("MUSTER_HELM")) else {
-        eprintln!("skipped: neither Helm nor the AWS CLI is there; make test-getting-started brings them");
-        return None;
+fn tools() -> (PathBuf, PathBuf) {
+    let folder = |name: &str| {
+        let folder = std::env::var_os(name).map(PathBuf::from);
+        folder.unwrap_or_else(|| panic!("{name} is not set: `make test-getting-started` does, and `make test` excludes this"))
     };
-    Some((aws, helm.join("helm4")))
+    (folder("MUSTER_AWS"), folder("MUSTER_HELM").join("helm4"))
 }
 
 /// Two `c6i.large` and two `g6.xlarge` are to be had, by a new account's quotas, and things take seconds.
@@ -358,7 +357,7 @@ async fn answers(address: SocketAddr, path: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_leads_from_nothing_to_a_bound_gang_and_back_to_nothing() {
-    let Some((tools, helm)) = tools() else { return };
+    let (tools, helm) = tools();
     let Some(options) = options().await else { return };
     let kubectl = options.binaries.kubectl();
     let run = Run::start(options.binaries, options.muster).await;

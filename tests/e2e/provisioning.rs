@@ -2,14 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, PodTemplate};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster::testbed::workloads::TestJob;
-use muster::testbed::{eventually, pools};
+use muster::testbed::{Stack, eventually, pools};
 use muster_api::crd::{EC2NodeClass, NodeBatch, NodePool, ProvisioningRequest, is_true};
 use muster_api::keys;
 use muster_ec2_sim::choices::{Replay, Shortfall};
@@ -201,11 +203,10 @@ async fn a_gang_waits_out_insufficient_capacity_with_a_reason_and_runs_when_capa
     no_errors(&stack);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_provisioning_request_books_nodes_that_the_job_that_names_it_runs_on() {
-    let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+/// Books so many nodes of eight GPUs. The UID of the request.
+async fn book(stack: &Stack, count: u16) -> String {
     let client = stack.admin().unwrap();
-    let template = TestJob::new("shape", 8).gpus(8).build().spec.unwrap().template;
+    let template = TestJob::new("shape", count).gpus(8).build().spec.unwrap().template;
     let template: PodTemplate =
         serde_json::from_value(json!({"metadata": {"name": "shape"}, "template": template})).unwrap();
     Api::<PodTemplate>::namespaced(client.clone(), "ml").create(&PostParams::default(), &template).await.unwrap();
@@ -215,13 +216,17 @@ async fn a_provisioning_request_books_nodes_that_the_job_that_names_it_runs_on()
         "metadata": {"name": "book"},
         "spec": {
             "provisioningClassName": "atomic.muster.dev",
-            "podSets": [{"podTemplateRef": {"name": "shape"}, "count": 8}],
+            "podSets": [{"podTemplateRef": {"name": "shape"}, "count": count}],
         },
     }))
     .unwrap();
-    let requests = &Api::<ProvisioningRequest>::namespaced(client.clone(), "ml");
-    let uid = requests.create(&PostParams::default(), &request).await.unwrap().uid().unwrap();
+    let requests = Api::<ProvisioningRequest>::namespaced(client, "ml");
+    requests.create(&PostParams::default(), &request).await.unwrap().uid().unwrap()
+}
 
+/// Waits until the request is provisioned. What its status says of the class.
+async fn is_booked(stack: &Stack) -> BTreeMap<String, String> {
+    let requests = &Api::<ProvisioningRequest>::namespaced(stack.admin().unwrap(), "ml");
     let booked = eventually(DEADLINE, "the request to be provisioned", || async move {
         let seen = requests.get("book").await.map_err(|error| error.to_string())?;
         let status = seen.status.unwrap_or_default();
@@ -229,8 +234,45 @@ async fn a_provisioning_request_books_nodes_that_the_job_that_names_it_runs_on()
     })
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    booked.provisioning_class_details
+}
 
-    let details = &booked.provisioning_class_details;
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_are_provisioned_for_without_a_restart_once_their_definition_is_installed() {
+    let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+    let definitions = &Api::<CustomResourceDefinition>::all(stack.admin().unwrap());
+    let name = "provisioningrequests.autoscaling.x-k8s.io";
+    let mut definition = definitions.get(name).await.unwrap();
+    definitions.delete(name, &DeleteParams::default()).await.unwrap();
+    eventually(DEADLINE, "the definition to be gone", || async move {
+        Ok::<_, kube::Error>(definitions.get_opt(name).await?.is_none().then_some(()))
+    })
+    .await
+    .unwrap();
+    crate::crash::restart(&stack, None).await;
+
+    definition.metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    definition.status = None;
+    definitions.create(&PostParams::default(), &definition).await.unwrap();
+    eventually(DEADLINE, "the definition to be served", || async move {
+        let conditions = definitions.get(name).await?.status.and_then(|status| status.conditions).unwrap_or_default();
+        let is = |wanted: &str| conditions.iter().any(|one| one.type_ == wanted && one.status == "True");
+        Ok::<_, kube::Error>((is("Established") && is("NamesAccepted")).then_some(()))
+    })
+    .await
+    .unwrap();
+    let uid = book(&stack, 1).await;
+    assert_eq!(is_booked(&stack).await["BookingUID"], uid);
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provisioning_request_books_nodes_that_the_job_that_names_it_runs_on() {
+    let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+    let client = stack.admin().unwrap();
+    let uid = book(&stack, 8).await;
+
+    let details = is_booked(&stack).await;
     assert_eq!(details["BookingUID"], uid);
     assert_eq!(details["InstanceType"], "p5.48xlarge");
     assert_eq!(details["NodePool"], "h100");

@@ -27,12 +27,9 @@ use crate::support::{
 };
 
 /// The binary of the commit before this one.
-fn before() -> Option<PathBuf> {
+fn before() -> PathBuf {
     let before = std::env::var_os("MUSTER_BEFORE").map(PathBuf::from);
-    if before.is_none() {
-        eprintln!("skipped: MUSTER_BEFORE names no older binary; `make test-upgrade` builds one");
-    }
-    before
+    before.expect("MUSTER_BEFORE names an older binary: `make test-upgrade` builds one, and `make test` excludes these")
 }
 
 fn now() -> PathBuf {
@@ -41,7 +38,7 @@ fn now() -> PathBuf {
 
 /// A stack of the version before with capacity for every gang of a test.
 async fn older(replicas: u8) -> Option<Stack> {
-    let before = before()?;
+    let before = before();
     let mut options = options().await?;
     options.replicas = replicas;
     options.config = json!({"lease": {"duration": "3s", "grace": "1s"}});
@@ -145,7 +142,7 @@ async fn two_versions_side_by_side_bind_no_gang_in_part() {
         whole(&stack, &[name]).await;
     }
     // Back again: a status that the newer version wrote is understood by the older one, or left alone.
-    replace(&stack, 0, &before().unwrap()).await;
+    replace(&stack, 0, &before()).await;
     for member in 0..2 {
         create(&stack, "ml", bare("three", member, 2)).await;
     }
@@ -164,7 +161,7 @@ const ON_THE_WAY: [(Point, Point); 5] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_on_their_way_come_and_go_once_whether_the_next_version_goes_on_or_the_one_before() {
-    let Some(older) = before() else { return };
+    let older = before();
     // Older versions tag network interfaces by the fleet.
     let mut scenario = Scenario::demo();
     scenario.choices.fleet_volume_tags = FleetVolumeTags::AndInterfaces;

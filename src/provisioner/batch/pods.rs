@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod as PodObject;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster_api::convert::ordinary as read;

@@ -365,13 +365,13 @@ fn pods_that_name_their_role_are_one_gang_whatever_their_owners() {
 
 #[test]
 fn thousands_of_roles_that_pods_list_are_not_kept() {
-    let of = |pod: usize| {
+    let of = |number: usize| {
         let groups: Vec<Value> =
-            (0..5_000).map(|group| json!({"name": format!("r-{pod}-{group}"), "minMember": u32::MAX})).collect();
+            (0..5_000).map(|group| json!({"name": format!("r-{number}-{group}"), "minMember": u32::MAX})).collect();
         let annotations = json!({"yunikorn.apache.org/task-groups": serde_json::to_string(&groups).unwrap()});
         let mut pod = pod(&annotations, None);
         pod.metadata.labels = Some([("applicationId".to_owned(), "app".to_owned())].into());
-        (Arc::from(format!("r-{}", groups.len())), recognise(&pod, &Jobs::default()).gang.unwrap())
+        (Arc::from(format!("r-{number}-0")), recognise(&pod, &Jobs::default()).gang.unwrap())
     };
     let stated: Vec<(Arc<str>, Arc<Recognised>)> = (0..5).map(of).collect();
     let merged = merge(stated.iter().map(|(role, gang)| (role, gang))).unwrap();
