@@ -273,6 +273,7 @@ mod tests {
         let paths = [
             path::<k8s_openapi::api::core::v1::Node>(),
             path::<k8s_openapi::api::core::v1::Pod>(),
+            path::<k8s_openapi::api::core::v1::Namespace>(),
             path::<k8s_openapi::api::apps::v1::DaemonSet>(),
             path::<Gang>(),
             path::<NodeBatch>(),

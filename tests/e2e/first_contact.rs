@@ -114,7 +114,9 @@ esac"#,
 fn tools() -> (PathBuf, PathBuf) {
     let folder = |name: &str| {
         let folder = std::env::var_os(name).map(PathBuf::from);
-        folder.unwrap_or_else(|| panic!("{name} is not set: `make test-getting-started` does, and `make test` excludes this"))
+        folder.unwrap_or_else(|| {
+            panic!("{name} is not set: `make test-getting-started` does, and `make test` excludes this")
+        })
     };
     (folder("MUSTER_AWS"), folder("MUSTER_HELM").join("helm4"))
 }

@@ -45,7 +45,8 @@ fn the_permissions_that_are_asked_for_at_the_start_are_those_of_the_shipped_role
         "watch nodes",
         "patch pods/status",
         "create pods/binding",
-        "get namespaces/kube-system",
+        "watch namespaces",
+        "get servicecidrs.networking.k8s.io/kubernetes",
         "update gangs.muster.dev",
     ] {
         assert!(permissions.contains(right), "{right} in {permissions:#?}");

@@ -22,7 +22,9 @@ use crate::support::{all_run, options, phase, submit};
 /// Helm 3 and 4.
 fn helms() -> [PathBuf; 2] {
     let folder = std::env::var_os("MUSTER_HELM").map(PathBuf::from);
-    let folder = folder.expect("MUSTER_HELM names the folder with Helm 3 and 4: `make test-helm` builds them, and `make test` excludes these");
+    let folder = folder.expect(
+        "MUSTER_HELM names the folder with Helm 3 and 4: `make test-helm` builds them, and `make test` excludes these",
+    );
     [folder.join("helm3"), folder.join("helm4")]
 }
 

@@ -5,9 +5,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::case::{Case, Step};
 use super::decision::OwnerLook;
 use crate::model::batch::{Batch, BatchMember, BatchStatus, Owner};
+use crate::model::class::is_readable;
 use crate::model::gang::{Gang, Phase};
 use crate::model::snapshot::Snapshot;
-use crate::ordinary::is_readable;
 
 /// Members of a gang that come again are there within this: a batch that nothing is launched for ends then, and nodes without
 /// a member become idle.

@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod booking;
+pub(crate) mod class;
 pub mod code;
 pub(crate) mod digest;
 pub mod event;

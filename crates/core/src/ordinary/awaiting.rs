@@ -7,8 +7,9 @@ use imbl::OrdMap;
 use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 
-use super::class::{digest_of, is_readable, parts};
+use super::class::{digest_of, parts};
 use crate::model::batch::{Batch, BatchPhase, Owner};
+use crate::model::class::is_readable;
 use crate::model::gang::{Membership, Pod};
 use crate::model::names::NodeName;
 use crate::model::node::Node;

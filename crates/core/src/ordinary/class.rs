@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::model::class::CLASS_VERSION;
 use crate::model::digest::Fields;
 use crate::model::gang::Pod;
 use crate::model::pod::{HostPort, Operator, Requirement, SelectorTerm, Shape, Together, Toleration};
 use crate::packing::{PodTerm, Rule, Spread};
-
-/// The version of the digest, which every digest begins with. Another way to write a shape down is another version.
-const VERSION: &str = "3-";
 
 /// What makes pods one class: namespace, shape and topology constraints.
 pub(super) type Parts<'a> = (&'a Arc<str>, &'a Arc<Shape>, Option<&'a Arc<str>>);
@@ -78,7 +76,7 @@ pub(super) fn digest_of((namespace, shape, constraints): Parts<'_>) -> String {
     }
     let mut digest = fields.finish();
     digest.truncate(16);
-    format!("{VERSION}{digest}")
+    format!("{CLASS_VERSION}{digest}")
 }
 
 /// A digest of topology constraints, and of those of a pod's labels that they look at; `namespaces` has the selector of namespaces
@@ -138,12 +136,6 @@ fn selector(fields: Fields, one: Option<&[Requirement]>) -> Fields {
     }
 }
 
-/// Whether a class was written by a version that makes its digests as this one does. Of another nobody here can say which pods it
-/// has.
-pub(crate) fn is_readable(class: &str) -> bool {
-    class.starts_with(VERSION)
-}
-
 fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
@@ -195,6 +187,7 @@ fn near(fields: Fields, one: &Together) -> Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::class::is_readable;
     use crate::model::resources::Resources;
     use crate::model::taint::TaintEffect;
 

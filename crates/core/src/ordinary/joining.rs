@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::class::{Parts, digest_of, is_readable, parts};
+use super::class::{Parts, digest_of, parts};
 use super::waiting::Waiting;
 use crate::fit;
 use crate::model::batch::{Batch, BatchMember, BatchPhase, MemberState, Owner};
+use crate::model::class::is_readable;
 use crate::model::gang::Pod;
 use crate::model::node::{Node, Usage};
 use crate::model::pod::Shape;

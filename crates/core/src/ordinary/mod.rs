@@ -18,7 +18,6 @@ mod waiting;
 mod window;
 
 pub use announced::Announced;
-pub(crate) use class::is_readable;
 pub use class::{constraints_digest, digest};
 pub use disputes::{Disputes, Placed};
 pub use fruitless::Fruitless;

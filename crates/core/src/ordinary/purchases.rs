@@ -8,10 +8,11 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::awaiting::{self, KEPT};
-use super::class::{Parts, digest_of, is_readable, parts};
+use super::class::{Parts, digest_of, parts};
 use super::refused::{Generations, Purchase, SchedulerRefusals, tried_after};
 use super::round::is_waiting;
 use crate::model::batch::{AttemptOutcome, Batch, BatchMember, BatchPhase, LossCause, MemberState, Owner};
+use crate::model::class::is_readable;
 use crate::model::gang::Pod;
 use crate::model::names::NodeName;
 use crate::model::snapshot::Snapshot;

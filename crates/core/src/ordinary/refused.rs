@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::class::is_readable;
+use crate::model::class::is_readable;
 use crate::model::moment::moment;
 use crate::model::pauses::{after, doubled};
 
