@@ -491,7 +491,7 @@ fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
         Some(ErrorClass::Quota | ErrorClass::SpotQuota) => {
             let refused = status.last().map(|attempt| attempt.instance_type.clone()).unwrap_or_default();
             let ending = ending(case, &refused, loss.code.as_deref())?;
-            if ending > 0 {
+            if ending > 0 && again < SAME_AT_MOST {
                 // No verdict on the quota: the same candidate again once they are gone.
                 next = Try::SameCandidate;
                 wait = wait.max(15);

@@ -227,7 +227,7 @@ fn a_launch_that_ec2_refused_says_what_is_tried_next() {
         other.iter_mut().for_each(|instance| instance.instance_type = "m5.large".to_owned());
         Sight::Instances(other)
     };
-    let after_retries = |count: u32, what: &str| {
+    let after_retries = |count: u32, scene: Scene| {
         let again = |status: &mut BatchStatus| {
             let last = status.attempts[0].clone();
             let before = |number| Attempt { number, outcome: AttemptOutcome::Retry, ..last.clone() };
@@ -235,7 +235,7 @@ fn a_launch_that_ec2_refused_says_what_is_tried_next() {
             status.attempt = count + 1;
             status.attempts.push(Attempt { number: count + 1, ..last });
         };
-        open(|_| {}).answered(true, code(what)).status(again)
+        scene.status(again)
     };
     let rows = [
         ("no capacity", first("InsufficientInstanceCapacity")),
@@ -258,7 +258,7 @@ fn a_launch_that_ec2_refused_says_what_is_tried_next() {
         ),
         (
             "a quota for the ninth time, while instances of ours are ending",
-            after_retries(8, "VcpuLimitExceeded").saw(ours(), shown(&ending)),
+            after_retries(8, first("VcpuLimitExceeded")).saw(ours(), shown(&ending)),
         ),
         ("the spot quota", first("MaxSpotInstanceCountExceeded").saw(ours(), shown(&[]))),
         ("too many fleets", first("MaxFleetCountExceeded")),
@@ -297,9 +297,9 @@ fn a_launch_that_ec2_refused_says_what_is_tried_next() {
                 .answered(true, code("InvalidLaunchTemplateId.NotFound"))
                 .swept(&[]),
         ),
-        ("the token is refused for the third time", after_retries(2, "IdempotentParameterMismatch").swept(&[])),
-        ("the token is refused for the eighth time", after_retries(7, "IdempotentParameterMismatch").swept(&[])),
-        ("the token is refused for the ninth time", after_retries(8, "IdempotentParameterMismatch").swept(&[])),
+        ("the token is refused for the third time", after_retries(2, first("IdempotentParameterMismatch").swept(&[]))),
+        ("the token is refused for the eighth time", after_retries(7, first("IdempotentParameterMismatch").swept(&[]))),
+        ("the token is refused for the ninth time", after_retries(8, first("IdempotentParameterMismatch").swept(&[]))),
         ("the template is not seen, and the launch is found", first("InvalidLaunchTemplateId.NotFound").swept(&ALL)),
     ];
     compare("launching-refused", &rows);
