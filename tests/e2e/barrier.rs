@@ -281,6 +281,7 @@ async fn write_plan(
         uid: pod.and_then(ResourceExt::uid),
         pod: pod.map(ResourceExt::name_any),
         node: rank,
+        done: false,
     };
     let places = (0..).zip(places).map(place).collect();
     let plan = GangPlan { minimum, nodes, places, ..GangPlan::default() };

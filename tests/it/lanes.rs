@@ -163,6 +163,7 @@ fn plan(state: &State, name: &str, node: &str) -> Action {
         uid: Some(name.into()),
         pod: Some(name.into()),
         node: NodeName::from(node),
+        done: false,
     }];
     let (gang, recognised) = (Arc::clone(gang), None);
     Action::WriteStatus(Box::new(StatusWrite { gang, recognised, next, event: None, also: Vec::new() }))

@@ -41,6 +41,7 @@ pub fn read(object: &Gang) -> State {
                 uid: place.uid.as_deref().map(PodUid::from),
                 pod: place.pod.as_deref().map(Arc::from),
                 node: nodes.get(usize::try_from(place.node).ok()?)?.clone(),
+                done: place.done,
             })
         })
         .collect();
@@ -139,6 +140,7 @@ pub fn write(state: &State, before: Option<&GangStatus>) -> GangStatus {
                 uid: place.uid.as_ref().map(ToString::to_string),
                 pod: place.pod.as_ref().map(ToString::to_string),
                 node: u32::try_from(index).unwrap_or(u32::MAX),
+                done: place.done,
             }
         })
         .collect();

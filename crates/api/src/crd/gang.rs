@@ -256,6 +256,9 @@ pub struct GangPlace {
     pub pod: Option<String>,
     /// Index into `nodes`.
     pub node: u32,
+    /// The pod succeeded: the place is filled for good, whether or not the pod is still there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub done: bool,
 }
 
 /// How good a placement is.

@@ -32,7 +32,7 @@ fn full() -> Value {
             "places": [
                 {"rank": 0, "uid": "uid-0", "pod": "train-0", "node": 0},
                 {"rank": 1, "node": 1},
-                {"rank": 2, "uid": "uid-2", "pod": "train-2", "node": 0},
+                {"rank": 2, "uid": "uid-2", "pod": "train-2", "node": 0, "done": true},
             ],
         },
         "placement": {

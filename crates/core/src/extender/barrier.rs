@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::fit;
-use crate::model::gang::{Gang, GangPlace, Phase};
+use crate::model::gang::{Gang, GangPlace, Phase, Pod};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::pod::Toleration;
 use crate::model::snapshot::Snapshot;
@@ -170,9 +170,8 @@ impl Tally {
         let gang = Arc::clone(&self.gang);
         for (index, place) in gang.places.iter().enumerate() {
             let pod = place.uid.as_ref().and_then(|uid| snapshot.pods.get(uid));
-            let stands = pod.is_some_and(|pod| {
-                pod.is_done() || pod.is_live() && pod.node.as_ref().is_some_and(|node| *node == place.node)
-            });
+            let bound = |pod: &Arc<Pod>| pod.is_live() && pod.node.as_ref().is_some_and(|node| *node == place.node);
+            let stands = place.done || pod.is_some_and(|pod| pod.is_done() || bound(pod));
             self.set(index, stands);
         }
         for (uid, node) in arrivals {

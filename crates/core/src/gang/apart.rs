@@ -137,7 +137,7 @@ fn assigned<'a>(snapshot: &'a Snapshot, gang: &'a Gang) -> impl Iterator<Item = 
         Some(uid) => snapshot.pods.get(uid).filter(|pod| pod.node.is_none() && !pod.ended),
         None => any,
     };
-    let places = gang.places.iter().filter(move |_| assignments);
+    let places = gang.places.iter().filter(move |place| assignments && !place.done);
     let assigned = move |place: &GangPlace| {
         Some(Assigned { gang: gang.key.clone(), node: place.node.clone(), pod: Arc::clone(pod(&place.uid)?) })
     };

@@ -87,8 +87,9 @@ pub(super) fn not_ready(gang: &Gang, snapshot: &Snapshot) -> Option<String> {
         return None;
     }
     let is_ready = |node: &NodeName| snapshot.nodes.get(node).is_some_and(|entry| entry.node.ready);
-    let nodes: BTreeSet<&NodeName> =
-        gang.places.iter().map(|place| &place.node).filter(|node| !is_ready(node)).collect();
+    // Whoever succeeded needs its node no more.
+    let places = gang.places.iter().filter(|place| !place.done);
+    let nodes: BTreeSet<&NodeName> = places.map(|place| &place.node).filter(|node| !is_ready(node)).collect();
     let shown: Vec<&str> = nodes.iter().take(SHOWN).map(|node| node.as_str()).collect();
     let more = nodes.len().saturating_sub(SHOWN);
     match (nodes.len(), more) {

@@ -172,7 +172,7 @@ impl Working<'_> {
             return (!leaving).then(|| loss::restart(gang, next, self.held_until()));
         }
         if members.is_empty() {
-            if self.snapshot.all_members(&gang.key).any(|pod| pod.ended) && !self.may_have_others(gang) {
+            if self.has_ended(gang) && !self.may_have_others(gang) {
                 self.finish(gang, next);
                 next.levels.clone_from(&gang.levels);
                 return Some(GangEvent { reason: "Finished", message: "all members ended".to_owned(), warning: false });
@@ -232,12 +232,15 @@ impl Working<'_> {
         None
     }
 
+    /// Whether a member ended, or is known to have succeeded before its object went.
+    pub(super) fn has_ended(&self, gang: &Gang) -> bool {
+        gang.places.iter().any(|place| place.done) || self.snapshot.all_members(&gang.key).any(|pod| pod.ended)
+    }
+
     /// No member is left. Where some succeeded and others did not, the owner may make those again: what succeeded keeps its
     /// places, which hold no capacity, and counts then.
     pub(super) fn finish(&self, gang: &Gang, next: &mut Gang) {
-        let done: BTreeSet<PodUid> = self.done(gang).iter().map(|pod| pod.uid.clone()).collect();
-        let succeeded = |place: &&GangPlace| place.uid.as_ref().is_some_and(|uid| done.contains(uid));
-        let kept: Vec<GangPlace> = gang.places.iter().filter(succeeded).cloned().collect();
+        let kept: Vec<GangPlace> = gang.places.iter().filter(|place| place.done).cloned().collect();
         let whole = extender::reaches_minimum(gang, &kept.iter().collect::<Vec<_>>());
         withdraw(gang, next);
         if !whole {
@@ -268,7 +271,7 @@ impl Working<'_> {
         let standing = gang
             .places
             .iter()
-            .filter(|place| pod(place).is_some_and(|pod| pod.is_done() || pod.is_live() && pod.node.is_some()));
+            .filter(|place| place.done || pod(place).is_some_and(|pod| pod.is_live() && pod.node.is_some()));
         extender::reaches_minimum(gang, &standing.collect::<Vec<_>>())
             && !gang.places.iter().filter_map(pod).any(|pod| pod.is_live() && pod.node.is_none())
     }
@@ -367,6 +370,7 @@ impl Working<'_> {
                 place.uid.clone_from(holder);
                 let pod = holder.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
                 place.pod = pod.map(|pod| Arc::clone(&pod.key.name));
+                place.done = false;
                 changed = true;
             }
         }

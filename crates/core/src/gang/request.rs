@@ -111,7 +111,8 @@ pub fn build_request(
             {
                 let (name, pod_name) = (Arc::clone(&role.name), Some(Arc::clone(&pod.key.name)));
                 held.insert(rank);
-                wanted.done.push(GangPlace { role: name, rank, uid: holder.take(), pod: pod_name, node: node.clone() });
+                let (uid, node) = (holder.take(), node.clone());
+                wanted.done.push(GangPlace { role: name, rank, uid, pod: pod_name, node, done: true });
             }
         }
         let bound_of = |uid: &PodUid| match pods.get(uid).and_then(|pod| pod.node.clone()) {

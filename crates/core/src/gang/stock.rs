@@ -14,7 +14,7 @@ use super::request::{Wanted, build_request};
 use super::working::Working;
 use super::working::watchdog::digest;
 use super::{Decision, Pass};
-use crate::model::gang::{Gang, Phase, Pod, Recognised};
+use crate::model::gang::{Gang, GangPlace, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::node::Usage;
 use crate::model::pod::Shape;
@@ -52,7 +52,8 @@ impl Working<'_> {
         if gang.shape.as_ref().is_some_and(|shape| *shape != digest(wanted, self.world.settings.pending_taint)) {
             return Some(Stale::Shape);
         }
-        for place in &gang.places {
+        let open = || gang.places.iter().filter(|place| !place.done);
+        for place in open() {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
             if let Some(pod) = pod
                 && let Some(node) = pod.node.as_ref().filter(|node| **node != place.node && pod.is_live())
@@ -71,8 +72,7 @@ impl Working<'_> {
             }
         }
         let refused = wanted.request.roles.iter().find_map(|role| {
-            gang.places
-                .iter()
+            open()
                 .filter(|place| place.role == role.name)
                 .filter(|place| {
                     let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
@@ -87,7 +87,7 @@ impl Working<'_> {
         let own = self.own(&gang.key);
         let shapes = shapes(wanted);
         let mut per_node: BTreeMap<&NodeName, Vec<Cow<'_, Shape>>> = BTreeMap::new();
-        for place in &gang.places {
+        for place in open() {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
             if pod.is_none_or(|pod| pod.node.is_none() && !pod.ended) {
                 let shape = shapes.get(&(&*place.role, place.rank)).copied();
@@ -166,11 +166,17 @@ impl Working<'_> {
         let none = gang.places.is_empty() || gang.phase == Some(Phase::Provisioning);
         let beside_bound = none && running();
         let places = gang.places_by_uid();
-        self.snapshot
+        let there = self
+            .snapshot
             .all_members(&gang.key)
-            .filter(|pod| pod.is_done() && (beside_bound || places.contains_key(&pod.uid)))
-            .cloned()
-            .collect()
+            .filter(|pod| pod.is_done() && (beside_bound || places.contains_key(&pod.uid)));
+        // A finished pod is cleaned up, or goes with its node, while the others run: it counts all the same.
+        let is_gone = |place: &&GangPlace| {
+            place.done && place.uid.as_ref().is_some_and(|uid| !self.snapshot.pods.contains_key(uid))
+        };
+        let gone = gang.places.iter().filter(is_gone);
+        let gone = gone.filter_map(|place| Some(Arc::new(Pod::succeeded_in(&gang.key, place)?)));
+        there.cloned().chain(gone).collect()
     }
 
     /// Until when no further round is provisioned: a round that was provisioned and did not hold the gang, or whose nodes refused

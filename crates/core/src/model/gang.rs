@@ -329,6 +329,9 @@ pub struct GangPlace {
     pub pod: Option<Arc<str>>,
     /// The node.
     pub node: NodeName,
+    /// Its pod succeeded, whether or not the object is still there: the place is filled for good, and holds no capacity.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub done: bool,
 }
 
 /// Capacity that is kept for a gang that was evicted.
@@ -495,6 +498,42 @@ pub struct Taken {
 }
 
 impl Pod {
+    /// The member that succeeded in a place, as far as it is known once its object is gone.
+    #[must_use]
+    pub fn succeeded_in(gang: &ObjectKey, place: &GangPlace) -> Option<Self> {
+        let (uid, name) = (place.uid.clone()?, place.pod.clone().unwrap_or_default());
+        let rank = RankClaim::Rank(place.rank);
+        Some(Self {
+            uid,
+            key: ObjectKey { namespace: Arc::clone(&gang.namespace), name },
+            shape: Err(Arc::from("the pod is gone")),
+            held: Arc::default(),
+            claims: Arc::default(),
+            neighbour: Arc::default(),
+            node: Some(place.node.clone()),
+            nominated: None,
+            ended: true,
+            succeeded: true,
+            running: false,
+            deleting: false,
+            gated: false,
+            foreign_gate: None,
+            plan_epoch: None,
+            planned_node: None,
+            requeued: None,
+            ours: true,
+            foreign: Foreign::Other,
+            daemon: false,
+            critical: false,
+            priority: 0,
+            created: None,
+            not_admitted: None,
+            reported: None,
+            unscheduled: None,
+            membership: Membership::Member { gang: gang.clone(), role: Arc::clone(&place.role), rank },
+        })
+    }
+
     /// Whether the pod holds capacity on its node.
     #[must_use]
     pub fn holds_capacity(&self) -> bool {

@@ -229,7 +229,7 @@ impl Snapshot {
             same.or_else(|| self.all_members(&gang.key).find_map(asks))
         };
         let mut samples: BTreeMap<&Arc<str>, Option<Usage>> = BTreeMap::new();
-        for place in &gang.places {
+        for place in gang.places.iter().filter(|place| !place.done) {
             let pod = place.uid.as_ref().and_then(|uid| self.pods.get(uid));
             let held = match pod {
                 Some(pod) if pod.node.is_some() || pod.ended => continue,

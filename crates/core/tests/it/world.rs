@@ -92,6 +92,7 @@ pub(crate) fn place(rank: u32, pod: Option<&str>, node: &str) -> GangPlace {
         uid: pod.map(|pod| PodUid::from(format!("uid-{pod}"))),
         pod: pod.map(Arc::from),
         node: NodeName::from(node),
+        done: false,
     }
 }
 

@@ -121,7 +121,7 @@ impl Working<'_> {
         }
         let stands = |place: &GangPlace| {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
-            pod.is_some_and(|pod| pod.is_done() || pod.is_live())
+            place.done || pod.is_some_and(|pod| pod.is_live())
         };
         let mut surplus: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
         for role in &sizes.roles {
@@ -164,7 +164,7 @@ impl Working<'_> {
             gang.phase == Some(Phase::Committing) && homeless.iter().any(|uid| gang.place_of(uid).is_some());
         let bound = |place: &&GangPlace| {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
-            pod.is_some_and(|pod| pod.is_done() || pod.is_live() && pod.node.is_some())
+            place.done || pod.is_some_and(|pod| pod.is_live() && pod.node.is_some())
         };
         let standing: Vec<&GangPlace> = gang.places.iter().filter(bound).collect();
         if !had_place || !self.done(gang).is_empty() || extender::reaches_minimum(gang, &standing) {
@@ -248,7 +248,7 @@ impl Working<'_> {
     fn standing<'g>(&self, gang: &'g Gang) -> (Vec<&'g GangPlace>, usize) {
         let stands = |place: &&GangPlace| {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
-            pod.is_some_and(|pod| pod.is_done() || pod.is_live() && !self.on_lost_node(pod))
+            place.done || pod.is_some_and(|pod| pod.is_live() && !self.on_lost_node(pod))
         };
         let (left, lost): (Vec<_>, Vec<_>) = gang.places.iter().filter(|place| place.uid.is_some()).partition(stands);
         (left, lost.len())
@@ -256,9 +256,9 @@ impl Working<'_> {
 
     /// Whether a member that was bound is lost. Of one whose object is gone it is taken for granted while another one runs.
     pub(in crate::gang) fn lost_bound(&self, gang: &Gang) -> bool {
-        let uids = || gang.places.iter().filter_map(|place| place.uid.as_ref());
+        let uids = || gang.places.iter().filter(|place| !place.done).filter_map(|place| place.uid.as_ref());
         let bound = || uids().filter_map(|uid| self.snapshot.pods.get(uid)).filter(|pod| pod.node.is_some());
-        bound().any(|pod| !pod.is_done() && (!pod.is_live() || self.on_lost_node(pod)))
+        bound().any(|pod| !pod.is_live() || self.on_lost_node(pod))
             || bound().any(|pod| pod.is_live()) && uids().any(|uid| !self.snapshot.pods.contains_key(uid))
     }
 

@@ -62,16 +62,17 @@ pub(super) struct Working<'a> {
 impl Working<'_> {
     pub(super) fn gang(&mut self, key: &ObjectKey, pass: &mut Pass) {
         let recognised = self.snapshot.recognised.get(key).cloned();
-        let Some(gang) = self.snapshot.gangs.get(key).cloned() else {
+        let Some(stated) = self.snapshot.gangs.get(key).cloned() else {
             // What has only ended is history.
             if let Some(recognised) = recognised.filter(|_| self.snapshot.live_members(key).next().is_some()) {
                 pass.actions.push(Action::CreateGang(recognised));
             }
             return;
         };
-        if gang.deleting {
+        if stated.deleting {
             return;
         }
+        let gang = self.with_done(&stated);
         // An unknown phase was written by a newer version: leave the object alone.
         let Some(phase) = gang.phase else { return };
         let Some(recognised) = recognised else {
@@ -116,7 +117,21 @@ impl Working<'_> {
         }
         requeue::clear_nominations(&next, &members, pass);
         self.report(&gang, &next, &members, pass);
-        self.write(&gang, Some(&recognised), next, (event, also), pass);
+        self.write(&stated, Some(&recognised), next, (event, also), pass);
+    }
+
+    /// The gang with a note of every place whose pod succeeded: that is final, and must not depend on how long the object stays.
+    fn with_done(&self, gang: &Arc<Gang>) -> Arc<Gang> {
+        let done = |place: &GangPlace| {
+            let pod = place.uid.as_ref().filter(|_| !place.done).and_then(|uid| self.snapshot.pods.get(uid));
+            pod.is_some_and(|pod| pod.is_done())
+        };
+        let mut gang = Arc::clone(gang);
+        let news: Vec<usize> = (0..).zip(&gang.places).filter(|(_, place)| done(place)).map(|(at, _)| at).collect();
+        for at in news {
+            Arc::make_mut(&mut gang).places[at].done = true;
+        }
+        gang
     }
 
     /// Whether a pod with a place exists of which nobody can say whose it is, as while its owner cannot be read: the gang is
@@ -133,7 +148,11 @@ impl Working<'_> {
 
     /// Whether a gang all of whose known members ended may have others. Where every place has a pod that ended, it has none.
     pub(super) fn may_have_others(&mut self, gang: &Gang) -> bool {
-        let over = placed(&self.snapshot, gang).filter(|pod| pod.ended).count();
+        let ended = |place: &&GangPlace| {
+            let pod = || self.snapshot.pods.get(place.uid.as_ref()?);
+            place.done || pod().is_some_and(|pod| pod.ended)
+        };
+        let over = gang.places.iter().filter(ended).count();
         (over == 0 || over < gang.places.len()) && self.has_unknown(&gang.key.namespace)
     }
 
@@ -303,7 +322,7 @@ impl Working<'_> {
         if self.may_have_others(gang) {
             return None;
         }
-        let ended = self.snapshot.all_members(&gang.key).any(|pod| pod.ended);
+        let ended = self.has_ended(gang);
         match gang.phase {
             Some(Phase::Finished) => None,
             _ if ended => {
@@ -504,6 +523,7 @@ impl Working<'_> {
             uid: place.uid.clone(),
             pod: place.uid.as_ref().and_then(name),
             node: place.node.clone(),
+            done: false,
         };
         places.iter().map(place).collect()
     }

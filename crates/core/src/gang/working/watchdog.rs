@@ -191,7 +191,7 @@ impl Working<'_> {
     fn runs_on(&self, gang: &Gang, next: &mut Gang) -> bool {
         let bound = |place: &GangPlace| {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
-            pod.is_some_and(|pod| pod.is_done() || pod.is_live() && pod.node.is_some())
+            place.done || pod.is_some_and(|pod| pod.is_live() && pod.node.is_some())
         };
         let kept: Vec<GangPlace> = gang.places.iter().filter(|place| bound(place)).cloned().collect();
         let runs = kept.iter().any(|place| place.uid.as_ref().is_some_and(|uid| self.is_live(uid)));

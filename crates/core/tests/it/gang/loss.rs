@@ -373,3 +373,30 @@ fn a_gang_keeps_no_capacity_for_members_that_nobody_has_created() {
     sim.settle();
     assert_eq!(sim.phase("other"), Phase::Bound, "{}", sim.message("other"));
 }
+
+#[test]
+fn a_member_that_succeeded_is_no_loss_when_its_pod_and_its_node_go_away() {
+    let mut sim = running(4);
+    let uid = sim.pods["train-0"].uid.clone();
+    let node = sim.state("train").place_of(&uid).unwrap().node.clone();
+    sim.end("train-0", true);
+    sim.settle();
+    sim.pods.remove("train-0");
+    sim.settle();
+    assert!(!sim.snapshot().assignments.contains_key(&node), "nobody comes in its stead");
+    sim.nodes.remove(node.as_str());
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.evicted.len()), (Phase::Bound, 0), "{}", sim.message("train"));
+    assert!(sim.state("train").notes.values().all(|note| note.message.is_empty()), "{:?}", sim.state("train").notes);
+    // One that fails is placed again alone, as beside a pod that is still there.
+    sim.nodes.insert(node.to_string(), world::node(node.as_str(), 1));
+    sim.end("train-3", false);
+    again(&mut sim, 3..4);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.evicted.len()), (Phase::Bound, 0), "{}", sim.message("train"));
+    for pod in ["train-1", "train-2", "again-3"] {
+        sim.end(pod, true);
+    }
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.state("train").places.len()), (Phase::Finished, 0));
+}
