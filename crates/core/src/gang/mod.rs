@@ -464,16 +464,21 @@ pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
     pass
 }
 
-/// A new epoch without places.
+/// A new epoch without a plan. What succeeded keeps its places, which hold nothing, and counts in the next plan.
 fn withdraw(gang: &Gang, next: &mut Gang) {
-    if !gang.places.is_empty() {
-        next.places.clear();
+    next.places.retain(|place| place.done);
+    if has_plan(gang) {
         next.epoch = gang.epoch.saturating_add(1);
     }
     next.minimum = 0;
     next.minimums.clear();
     next.shape = None;
     next.levels.clear();
+}
+
+/// Whether a gang has places beside those of members that succeeded, which outlive their plan.
+fn has_plan(gang: &Gang) -> bool {
+    gang.places.iter().any(|place| !place.done)
 }
 
 fn distinct_nodes(places: &[GangPlace]) -> usize {

@@ -1,6 +1,6 @@
 //! One gang that has a plan: settling, released, committed, repaired.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
@@ -240,11 +240,12 @@ impl Working<'_> {
     /// No member is left. Where some succeeded and others did not, the owner may make those again: what succeeded keeps its
     /// places, which hold no capacity, and counts then.
     pub(super) fn finish(&self, gang: &Gang, next: &mut Gang) {
-        let kept: Vec<GangPlace> = gang.places.iter().filter(|place| place.done).cloned().collect();
-        let whole = extender::reaches_minimum(gang, &kept.iter().collect::<Vec<_>>());
+        let done: Vec<&GangPlace> = gang.places.iter().filter(|place| place.done).collect();
+        // Without a plan there is no minimum that they could reach.
+        let whole = gang.minimum > 0 && extender::reaches_minimum(gang, &done);
         withdraw(gang, next);
-        if !whole {
-            next.places = kept;
+        if whole {
+            next.places.clear();
         }
         next.phase = Some(Phase::Finished);
         next.waiting = None;

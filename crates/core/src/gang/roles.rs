@@ -52,6 +52,11 @@ impl Sizes {
     }
 }
 
+/// The role a pod plays in its gang.
+pub(super) fn role_in(pod: &Pod, recognised: &Recognised) -> Arc<str> {
+    role_of(pod, recognised.roles.iter().map(|role| &role.name))
+}
+
 /// The role a pod names, if the gang has it; else the first.
 fn role_of<'a>(pod: &Pod, mut roles: impl Iterator<Item = &'a Arc<str>> + Clone) -> Arc<str> {
     let named = match &pod.membership {

@@ -13,8 +13,8 @@ use super::memory::Doubted;
 use super::request::{Wanted, build_request};
 use super::working::Working;
 use super::working::watchdog::digest;
-use super::{Decision, Pass};
-use crate::model::gang::{Gang, GangPlace, Phase, Pod, Recognised};
+use super::{Decision, Pass, roles};
+use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, RankClaim, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::node::Usage;
 use crate::model::pod::Shape;
@@ -165,6 +165,9 @@ impl Working<'_> {
         let running = || self.snapshot.live_members(&gang.key).any(|pod| pod.node.is_some());
         let none = gang.places.is_empty() || gang.phase == Some(Phase::Provisioning);
         let beside_bound = none && running();
+        if !beside_bound && self.begins_again(gang) {
+            return Vec::new();
+        }
         let places = gang.places_by_uid();
         let there = self
             .snapshot
@@ -177,6 +180,27 @@ impl Working<'_> {
         let gone = gang.places.iter().filter(is_gone);
         let gone = gone.filter_map(|place| Some(Arc::new(Pod::succeeded_in(&gang.key, place)?)));
         there.cloned().chain(gone).collect()
+    }
+
+    /// Whether the members of a gang without a plan are a run of their own: no owner makes a member again that succeeded, so one of
+    /// the same rank says that all of them are.
+    fn begins_again(&self, gang: &Gang) -> bool {
+        let planned = matches!(
+            gang.phase,
+            Some(Phase::Planned | Phase::Released | Phase::Committing | Phase::Bound | Phase::Degraded)
+        );
+        let done: BTreeSet<(&Arc<str>, u32)> =
+            gang.places.iter().filter(|place| place.done).map(|place| (&place.role, place.rank)).collect();
+        if planned || done.is_empty() {
+            return false;
+        }
+        let Some(recognised) = self.snapshot.recognised.get(&gang.key) else { return false };
+        self.snapshot.live_members(&gang.key).any(|pod| match &pod.membership {
+            Membership::Member { rank: RankClaim::Rank(rank), .. } => {
+                done.contains(&(&roles::role_in(pod, recognised), *rank))
+            }
+            Membership::Member { .. } | Membership::Unknown | Membership::Single => false,
+        })
     }
 
     /// Until when no further round is provisioned: a round that was provisioned and did not hold the gang, or whose nodes refused

@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Working;
 use crate::extender;
 use crate::gang::asked::count;
-use crate::gang::{Action, Evict, GangEvent, Pass, roles, withdraw};
+use crate::gang::{Action, Evict, GangEvent, Pass, has_plan, roles, withdraw};
 use crate::model::gang::{Gang, GangPlace, Held, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, PodUid};
 use crate::reason::{Code, Why};
@@ -26,6 +26,8 @@ const AGAIN: SignedDuration = SignedDuration::from_secs(10);
 /// All are evicted: a new epoch, once the owner has made the pods again. Until then the capacity they had is kept.
 pub(in crate::gang) fn restart(gang: &Gang, next: &mut Gang, until: Timestamp) -> GangEvent {
     withdraw(gang, next);
+    // It runs again whole: nobody's part in it is done.
+    next.places.clear();
     if let Some(held) = &mut next.held {
         held.until = Some(until);
     }
@@ -213,7 +215,7 @@ impl Working<'_> {
                 let until = next.held.as_ref().map(|held| held.until);
                 match until {
                     // Places beside nodes that are provisioned are assigned by themselves.
-                    Some(_) if !next.places.is_empty() => next.held = None,
+                    Some(_) if has_plan(next) => next.held = None,
                     Some(Some(until)) if until > self.world.now => {
                         self.requeue(pass, Some(until), SignedDuration::ZERO)
                     }

@@ -18,7 +18,7 @@ use super::purchase::{Purchase, Purchases, Short};
 use super::request::Wanted;
 use super::{
     Action, BatchRequest, BatchStage, BatchView, GangEvent, Ledger, Pass, StatusWrite, World, batch_name,
-    distinct_nodes, level_summary, notes, purchase, requeue, roles, waiting, wanted, withdraw,
+    distinct_nodes, has_plan, level_summary, notes, purchase, requeue, roles, waiting, wanted, withdraw,
 };
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
@@ -104,7 +104,7 @@ impl Working<'_> {
         };
         if gang.phase == Some(Phase::Provisioning)
             && next.phase.is_some_and(|phase| !phase.assigns_capacity())
-            && !next.places.is_empty()
+            && has_plan(&next)
         {
             // What was assigned beside a purchase is terminated with it.
             withdraw(&gang, &mut next);
@@ -182,6 +182,7 @@ impl Working<'_> {
             return self.write(gang, None, next, (Some(event), Vec::new()), pass);
         }
         withdraw(gang, &mut next);
+        next.places.clear();
         next.phase = Some(Phase::Finished);
         next.waiting = None;
         next.held = None;
@@ -241,7 +242,7 @@ impl Working<'_> {
             return waiting::excluded(gang, next, &refusal, until);
         }
         match batch.map(|batch| (batch, batch.stage)) {
-            Some((batch, BatchStage::BackingOff)) if gang.phase == Some(Phase::Provisioning) && is_mixed(gang) => {
+            Some((batch, BatchStage::BackingOff)) if gang.phase == Some(Phase::Provisioning) && has_plan(gang) => {
                 // What was to stand beside running nodes cannot be had: all of it, wherever it can.
                 pass.actions.push(Action::AbandonBatch { name: Arc::clone(&batch.name), why: None });
                 withdraw(gang, next);
@@ -366,11 +367,7 @@ impl Working<'_> {
         next.minimum = wanted.needed;
         next.minimums.clone_from(&wanted.minimums);
         next.shape = Some(digest(wanted, self.world.settings.pending_taint));
-        next.places =
-            self.assigned_places(wanted, &plan.places).into_iter().chain(wanted.done.iter().cloned()).collect();
-        // Role order, then rank: of members of one role that ask for different things, too.
-        let order = |role: &Arc<str>| recognised_order(request, role);
-        next.places.sort_by_key(|place| (order(&place.role), place.rank));
+        next.places = self.assigned_places(wanted, &plan.places);
         next.levels.clone_from(&report.levels);
         next.waiting = None;
         self.assign(gang, request, &plan.places);
@@ -513,7 +510,7 @@ impl Working<'_> {
         }
     }
 
-    /// Places as the status has them.
+    /// Places as the status has them, those of members that succeeded included.
     fn assigned_places(&self, wanted: &Wanted, places: &[Place]) -> Vec<GangPlace> {
         let request = &wanted.request;
         let name = |uid: &PodUid| self.snapshot.pods.get(uid).map(|pod| Arc::clone(&pod.key.name));
@@ -525,7 +522,10 @@ impl Working<'_> {
             node: place.node.clone(),
             done: false,
         };
-        places.iter().map(place).collect()
+        let mut places: Vec<GangPlace> = places.iter().map(place).chain(wanted.done.iter().cloned()).collect();
+        // Role order, then rank: of members of one role that ask for different things, too.
+        places.sort_by_key(|place| (recognised_order(request, &place.role), place.rank));
+        places
     }
 
     pub(super) fn write(
@@ -580,11 +580,6 @@ pub(super) enum Mix {
     Allowed,
     /// It was tried and could not be had.
     Never,
-}
-
-/// Whether a purchase is under way beside places on running nodes.
-fn is_mixed(gang: &Gang) -> bool {
-    !gang.places.is_empty()
 }
 
 /// Where a role stands among those of the request; one whose members have all succeeded comes last.

@@ -1,12 +1,14 @@
 //! Gangs that lose members after their commit point: evicted whole, or going on without them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use muster_core::gang::{Action, BatchStage};
+use muster_core::gang::{Action, BatchStage, PoolView};
 use muster_core::model::gang::{Phase, RankClaim};
 use muster_core::model::names::NodeName;
+use muster_core::model::node::Node;
 
-use super::sim::Sim;
+use super::sim::{Sim, join, pool};
 use crate::world::{self, key};
 
 fn running(size: u32) -> Sim {
@@ -399,4 +401,82 @@ fn a_member_that_succeeded_is_no_loss_when_its_pod_and_its_node_go_away() {
     }
     sim.settle();
     assert_eq!((sim.phase("train"), sim.state("train").places.len()), (Phase::Finished, 0));
+}
+
+/// Of a gang of four that ran, two members succeeded and two failed.
+fn half_done() -> Sim {
+    let mut sim = running(4);
+    for rank in 0..4 {
+        sim.end(&format!("train-{rank}"), rank < 2);
+    }
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Finished);
+    sim
+}
+
+#[test]
+fn members_that_succeeded_count_although_those_that_failed_are_made_again_one_by_one() {
+    for cleaned_up in [false, true] {
+        let mut sim = half_done();
+        if cleaned_up {
+            sim.pods.retain(|_, pod| !pod.succeeded);
+        }
+        again(&mut sim, 2..3);
+        sim.settle();
+        let epoch = sim.state("train").epoch;
+        assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Collecting, "Collecting"));
+        assert_eq!((sim.message("train").contains("3 of 4"), sim.snapshot().assignments.len()), (true, 0));
+        again(&mut sim, 3..4);
+        sim.settle();
+        assert_eq!(sim.phase("train"), Phase::Bound, "{}", sim.message("train"));
+        assert_eq!((sim.state("train").epoch, sim.state("train").places.len()), (epoch + 1, 4));
+    }
+}
+
+#[test]
+fn members_that_succeeded_count_although_the_plan_for_the_others_expires() {
+    let mut sim = half_done();
+    sim.scheduler = false;
+    again(&mut sim, 2..4);
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Released);
+    sim.wait(301);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.reason("train").as_str()), (Phase::Waiting, "PlanExpired"));
+    sim.scheduler = true;
+    sim.wait(60);
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound, "{}", sim.message("train"));
+}
+
+#[test]
+fn members_that_succeeded_count_where_nodes_are_provisioned_for_some_of_the_others() {
+    let mut sim = half_done();
+    sim.nodes.retain(|name, _| name == "n1");
+    // One more node beside the one that is there: it has a place for one of the two, and those that succeeded keep theirs.
+    let mut pool = PoolView { max_nodes: 1, ..pool() };
+    let one = Node { labels: BTreeMap::new(), ..world::node("", 1) };
+    (pool.types[0].capacity, pool.types[0].node) = (one.allocatable.clone(), Arc::new(one));
+    sim.pools.push(pool);
+    again(&mut sim, 2..4);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.provisioned.len()), (Phase::Provisioning, 1), "{}", sim.message("train"));
+    assert_eq!(sim.state("train").places.len(), 3);
+    join(&mut sim, &["new"]);
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound, "{}", sim.message("train"));
+    assert_eq!(sim.state("train").places.len(), 4);
+}
+
+#[test]
+fn a_whole_new_run_counts_nobody_who_succeeded_in_the_last_one() {
+    let mut sim = half_done();
+    for rank in 0..3 {
+        again(&mut sim, rank..rank + 1);
+        sim.settle();
+        assert_eq!((sim.phase("train"), sim.state("train").waiting.is_some()), (Phase::Collecting, true), "{rank}");
+    }
+    again(&mut sim, 3..4);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.commits.len()), (Phase::Bound, 2), "{}", sim.message("train"));
 }

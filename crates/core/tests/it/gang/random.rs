@@ -6,6 +6,7 @@ use std::sync::Arc;
 use muster_core::fit;
 use muster_core::gang::{BatchStage, PoolView, TypeView};
 use muster_core::model::gang::{Phase, RankClaim};
+use muster_core::model::names::PodUid;
 use muster_core::model::node::Usage;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -119,8 +120,12 @@ fn run(seed: u64) {
             .iter()
             .map(|gang| {
                 let snapshot = sim.snapshot();
-                let succeeded = snapshot.all_members(&world::key(gang)).filter(|pod| pod.is_done()).count();
-                ((*gang).to_owned(), snapshot.live_members(&world::key(gang)).count() + succeeded)
+                let key = world::key(gang);
+                let succeeded = snapshot.all_members(&key).filter(|pod| pod.is_done()).count();
+                let gone = |uid: &PodUid| !snapshot.pods.contains_key(uid);
+                let places = sim.gangs.get(&key).into_iter().flat_map(|gang| &gang.places);
+                let gone = places.filter(|place| place.done && place.uid.as_ref().is_some_and(gone)).count();
+                ((*gang).to_owned(), snapshot.live_members(&key).count() + succeeded + gone)
             })
             .collect();
         sim.step();
