@@ -11,7 +11,7 @@ use super::working::loss;
 use super::working::watchdog::{self, Refusal};
 use super::{Action, GangEvent, Pass, Release, Stuck, distinct_nodes, refused, roles, waiting, withdraw};
 use crate::extender;
-use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
+use crate::model::gang::{Gang, GangPlace, Phase, Pod, Recognised};
 use crate::model::names::PodUid;
 use crate::reason::Why;
 
@@ -258,10 +258,15 @@ impl Working<'_> {
         if left < gang.minimum {
             return Some(Why::MemberLost { left, needed: gang.minimum, role: None });
         }
+        let (places, recognised) = (gang.places_by_uid(), self.snapshot.recognised.get(&gang.key)?);
+        let mut left_of: BTreeMap<Arc<str>, u32> = BTreeMap::new();
+        for pod in members.iter().chain(&done) {
+            // A pod of a role that the gang does not have plays that of its place, as it was planned.
+            let place = places.get(&pod.uid).map(|place| Arc::clone(&place.role));
+            *left_of.entry(place.unwrap_or_else(|| roles::role_in(pod, recognised))).or_default() += 1;
+        }
         gang.minimums.iter().find_map(|(role, min)| {
-            let plays =
-                |pod: &&Arc<Pod>| matches!(&pod.membership, Membership::Member { role: own, .. } if own == role);
-            let left = asked::count(members.iter().chain(&done).filter(plays).count());
+            let left = left_of.get(role).copied().unwrap_or(0);
             (left < *min).then(|| Why::MemberLost { left, needed: *min, role: Some(Arc::clone(role)) })
         })
     }

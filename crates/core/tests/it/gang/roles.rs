@@ -397,3 +397,21 @@ fn a_bound_gang_says_while_one_of_its_nodes_is_not_ready() {
     sim.settle();
     assert_eq!((sim.phase("train"), sim.state("train").notes.get(&NoteKind::NodesReady)), (Phase::Bound, None));
 }
+
+#[test]
+fn a_member_of_a_role_that_the_gang_does_not_have_counts_for_the_role_whose_place_it_has() {
+    let mut sim = Sim::new(&[("n1", 8)]);
+    sim.gang("train", 0, 0);
+    let stated = sim.recognised.get_mut(&key("train")).unwrap();
+    (stated.size, stated.min) = (None, Some(3));
+    let role = |name: &str| RoleStated { name: Arc::from(name), count: None, min: None };
+    stated.roles = vec![role("leader"), role("worker")];
+    for role in ["leader", "worker", ""] {
+        add(&mut sim, role, 0, 1);
+    }
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bound().len()), (Phase::Bound, 3), "{}", sim.message("train"));
+    sim.wait(60);
+    sim.settle();
+    assert_eq!(sim.phase("train"), Phase::Bound, "{}", sim.message("train"));
+}
