@@ -643,6 +643,7 @@ mod tests {
             since: Some(at(since)),
             minimum: 1,
             minimums: std::collections::BTreeMap::new(),
+            running: None,
             shape: None,
             places: Vec::new(),
             levels: Vec::new(),

@@ -241,6 +241,7 @@ fn read(pod: &Pod, owners: &dyn Objects) {
         minimum: 0,
         shape: None,
         minimums: BTreeMap::new(),
+        running: None,
         places: Vec::new(),
         levels: Vec::new(),
         held: None,

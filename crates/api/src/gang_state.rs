@@ -11,8 +11,8 @@ use muster_core::model::resources::Resources;
 use muster_core::planner::plan::LevelUse;
 
 use crate::crd::{
-    Gang, GangCapacity, GangHeld, GangLevel, GangPlace, GangPlacement, GangPlan, GangRole, GangSlice, GangSource,
-    GangSpec, GangStatus, GangTopologyRequest, GangTopologyRequests, GangWaiting,
+    Gang, GangCapacity, GangHeld, GangLevel, GangMinimum, GangPlace, GangPlacement, GangPlan, GangRole, GangSlice,
+    GangSource, GangSpec, GangStatus, GangTopologyRequest, GangTopologyRequests, GangWaiting,
 };
 
 /// Version of `Gang.status` this code writes. A higher one is left alone.
@@ -57,7 +57,10 @@ pub fn read(object: &Gang) -> State {
         round: status.round,
         since: status.since,
         minimum: plan.minimum,
-        minimums: plan.minimums.iter().map(|(role, min)| (Arc::from(role.as_str()), *min)).collect(),
+        minimums: minimums(&plan.minimums),
+        running: plan
+            .running
+            .map(|running| gang::Minimum { minimum: running.minimum, minimums: minimums(&running.minimums) }),
         shape: plan.shape.map(Arc::from),
         places,
         levels: status
@@ -86,6 +89,14 @@ pub fn read(object: &Gang) -> State {
         created: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
         deleting: object.metadata.deletion_timestamp.is_some(),
     }
+}
+
+fn minimums(named: &BTreeMap<String, u32>) -> BTreeMap<Arc<str>, u32> {
+    named.iter().map(|(role, min)| (Arc::from(role.as_str()), *min)).collect()
+}
+
+fn named(minimums: &BTreeMap<Arc<str>, u32>) -> BTreeMap<String, u32> {
+    minimums.iter().map(|(role, min)| (role.to_string(), *min)).collect()
 }
 
 /// One capacity for each member.
@@ -158,7 +169,11 @@ pub fn write(state: &State, before: Option<&GangStatus>) -> GangStatus {
         members: state.members.to_string(),
         plan: (!places.is_empty()).then(|| GangPlan {
             minimum: state.minimum,
-            minimums: state.minimums.iter().map(|(role, min)| (role.to_string(), *min)).collect(),
+            minimums: named(&state.minimums),
+            running: state
+                .running
+                .as_ref()
+                .map(|running| GangMinimum { minimum: running.minimum, minimums: named(&running.minimums) }),
             shape: state.shape.as_ref().map(ToString::to_string),
             nodes,
             places,

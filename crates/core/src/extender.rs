@@ -468,9 +468,14 @@ pub fn may_post(
 /// Whether places reach the minimum of the gang and of each of its roles.
 #[must_use]
 pub fn reaches_minimum(gang: &Gang, places: &[&GangPlace]) -> bool {
+    reaches((gang.minimum, &gang.minimums), places)
+}
+
+/// Whether places are so many, and so many of each role.
+pub(crate) fn reaches((minimum, minimums): (u32, &BTreeMap<Arc<str>, u32>), places: &[&GangPlace]) -> bool {
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let of = |role: &Arc<str>| count(places.iter().filter(|place| place.role == *role).count());
-    count(places.len()) >= gang.minimum.max(1) && gang.minimums.iter().all(|(role, min)| of(role) >= *min)
+    count(places.len()) >= minimum.max(1) && minimums.iter().all(|(role, min)| of(role) >= *min)
 }
 
 /// Sum of what is free on a node for single pods: allocatable − usage − assignments. Negative where over-committed.

@@ -230,6 +230,9 @@ pub struct GangPlan {
     /// Members of each role that must stand there, if there are several roles.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub minimums: BTreeMap<String, u32>,
+    /// What those of its members that run need among themselves, while more are placed beside them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<GangMinimum>,
     /// Digest of what the members need: if they need something else, the plan is made again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<String>,
@@ -237,6 +240,17 @@ pub struct GangPlan {
     pub nodes: Vec<String>,
     /// One entry per place, in role order, then rank.
     pub places: Vec<GangPlace>,
+}
+
+/// Members that are needed at least.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangMinimum {
+    /// In all.
+    pub minimum: u32,
+    /// Of each role, if there are several.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub minimums: BTreeMap<String, u32>,
 }
 
 /// One member's place.

@@ -28,6 +28,7 @@ fn full() -> Value {
         "members": "2/2",
         "plan": {
             "minimum": 2,
+            "running": {"minimum": 1},
             "nodes": ["n2", "n1"],
             "places": [
                 {"rank": 0, "uid": "uid-0", "pod": "train-0", "node": 0},

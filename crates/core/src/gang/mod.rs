@@ -472,6 +472,7 @@ fn withdraw(gang: &Gang, next: &mut Gang) {
     }
     next.minimum = 0;
     next.minimums.clear();
+    next.running = None;
     next.shape = None;
     next.levels.clear();
 }

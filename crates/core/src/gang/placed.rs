@@ -88,8 +88,13 @@ impl Working<'_> {
                 event.message = format!("{reason}; {}", event.message);
                 return Some(event);
             }
-            withdraw(gang, next);
-            next.phase = Some(Phase::Waiting);
+            if let Some(event) = self.give_up(gang, next) {
+                return Some(event);
+            }
+            if next.phase != Some(Phase::Waiting) {
+                next.waiting = Some(Why::NoCapacityForNew { refusal: report.refusal }.waiting(None));
+                return None;
+            }
             return waiting::does_not_fit(gang, next, &waiting::refused(report.refusal.as_ref()));
         }
         if gang.phase == Some(Phase::Planned) {
@@ -274,11 +279,7 @@ impl Working<'_> {
     /// Whether the minimum is bound or done, and no live pod with a place is on its way.
     fn stands(&self, gang: &Gang) -> bool {
         let pod = |place: &GangPlace| self.snapshot.pods.get(place.uid.as_ref()?);
-        let standing = gang
-            .places
-            .iter()
-            .filter(|place| place.done || pod(place).is_some_and(|pod| pod.is_live() && pod.node.is_some()));
-        extender::reaches_minimum(gang, &standing.collect::<Vec<_>>())
+        extender::reaches_minimum(gang, &self.bound_places(gang))
             && !gang.places.iter().filter_map(pod).any(|pod| pod.is_live() && pod.node.is_none())
     }
 
@@ -293,6 +294,7 @@ impl Working<'_> {
                 next.epoch = gang.epoch.saturating_add(1);
             }
         }
+        next.running = None;
         next.phase = Some(Phase::Bound);
         next.waiting = None;
         GangEvent {
@@ -329,8 +331,16 @@ impl Working<'_> {
         }
         let (plan, report) = self.plan(&wanted.request, gang, pass);
         if report.refusal.is_some() || plan.places.is_empty() {
-            let evicting = self.cannot_become_whole(gang, members, homeless);
             let why = Why::NoCapacityForNew { refusal: report.refusal };
+            let had_place =
+                gang.phase == Some(Phase::Committing) && homeless.iter().any(|uid| gang.place_of(uid).is_some());
+            if had_place && gang.running.is_some() && self.running(gang).is_some() {
+                // Of newcomers that were committed some are lost: those that ran before them go on.
+                let event = self.give_up(gang, next);
+                next.waiting = Some(why.waiting(None));
+                return Some(event);
+            }
+            let evicting = if had_place { self.cannot_become_whole(gang, members) } else { None };
             if gang.phase == Some(Phase::Committing) && evicting.is_none() {
                 // Whose binding is under way must not be held up.
                 next.waiting = Some(why.waiting(None));

@@ -146,6 +146,7 @@ mod tests {
             since: None,
             minimum: 2,
             minimums: BTreeMap::new(),
+            running: None,
             shape: None,
             places: Vec::new(),
             levels: Vec::new(),

@@ -237,6 +237,9 @@ pub struct Gang {
     pub minimum: u32,
     /// Members of each role that must stand there; empty for a gang of one role.
     pub minimums: BTreeMap<Arc<str>, u32>,
+    /// What those of its members that run need among themselves, while more are placed beside them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<Minimum>,
     /// Digest of what the members needed when the plan was made.
     pub shape: Option<Arc<str>>,
     /// The plan; empty if there is none.
@@ -257,6 +260,16 @@ pub struct Gang {
     pub created: Option<Timestamp>,
     /// Has a deletion timestamp.
     pub deleting: bool,
+}
+
+/// Members that a gang needs at least.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Minimum {
+    /// In all.
+    pub minimum: u32,
+    /// Of each role; empty for a gang of one role.
+    pub minimums: BTreeMap<Arc<str>, u32>,
 }
 
 /// Conditions of a Gang that do not follow from its phase.

@@ -108,6 +108,7 @@ pub(crate) fn gang(name: &str, phase: Phase, places: Vec<GangPlace>) -> Gang {
         since: Some(at(0)),
         minimum: u32::try_from(places.len()).unwrap(),
         minimums: BTreeMap::new(),
+        running: None,
         places,
         shape: None,
         levels: Vec::new(),

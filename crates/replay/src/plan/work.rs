@@ -152,6 +152,7 @@ pub(super) fn pseudo(stated: &Recognised, started: bool) -> Gang {
         since: None,
         minimum: 0,
         minimums: BTreeMap::new(),
+        running: None,
         notes: BTreeMap::new(),
         places: Vec::new(),
         shape: None,

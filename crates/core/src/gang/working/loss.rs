@@ -15,7 +15,7 @@ use crate::extender;
 use crate::gang::asked::count;
 use crate::gang::{Action, Evict, GangEvent, Pass, has_plan, roles, withdraw};
 use crate::model::gang::{Gang, GangPlace, Held, Membership, Phase, Pod, Recognised};
-use crate::model::names::{NodeName, PodUid};
+use crate::model::names::NodeName;
 use crate::reason::{Code, Why};
 
 /// Between the loss and the eviction: a Job that is deleted takes its pods one by one, which is no loss.
@@ -154,22 +154,11 @@ impl Working<'_> {
         true
     }
 
-    /// Why the gang is evicted, if a member past the commit point has lost its place, there is no other, and too few others are
-    /// bound: who is bound waits for nothing that could come.
-    pub(in crate::gang) fn cannot_become_whole(
-        &self,
-        gang: &Gang,
-        members: &[Arc<Pod>],
-        homeless: &[PodUid],
-    ) -> Option<Why> {
-        let had_place =
-            gang.phase == Some(Phase::Committing) && homeless.iter().any(|uid| gang.place_of(uid).is_some());
-        let bound = |place: &&GangPlace| {
-            let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
-            place.done || pod.is_some_and(|pod| pod.is_live() && pod.node.is_some())
-        };
-        let standing: Vec<&GangPlace> = gang.places.iter().filter(bound).collect();
-        if !had_place || !self.done(gang).is_empty() || extender::reaches_minimum(gang, &standing) {
+    /// Why a gang is evicted of which a member past the commit point has lost its place, and there is no other, if too few others
+    /// are bound: who is bound waits for nothing that could come.
+    pub(in crate::gang) fn cannot_become_whole(&self, gang: &Gang, members: &[Arc<Pod>]) -> Option<Why> {
+        let standing = self.bound_places(gang);
+        if !self.done(gang).is_empty() || extender::reaches_minimum(gang, &standing) {
             return None;
         }
         let lost = Why::MemberLost { left: count(standing.len()), needed: gang.minimum, role: None };

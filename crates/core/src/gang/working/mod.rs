@@ -20,7 +20,7 @@ use super::{
     Action, BatchRequest, BatchStage, BatchView, GangEvent, Ledger, Pass, StatusWrite, World, batch_name,
     distinct_nodes, has_plan, level_summary, notes, purchase, requeue, roles, waiting, wanted, withdraw,
 };
-use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
+use crate::model::gang::{Gang, GangPlace, Membership, Minimum, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::node::Usage;
 use crate::model::snapshot::{AssignedCapacity, Assignment, Snapshot};
@@ -364,6 +364,8 @@ impl Working<'_> {
         let request = &wanted.request;
         next.phase = Some(Phase::Planned);
         next.epoch = gang.epoch.saturating_add(1);
+        let more = |running: &Minimum| running.minimum < wanted.needed || running.minimums != wanted.minimums;
+        next.running = self.running(gang).filter(more);
         next.minimum = wanted.needed;
         next.minimums.clone_from(&wanted.minimums);
         next.shape = Some(digest(wanted, self.world.settings.pending_taint));

@@ -9,12 +9,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Working;
 use crate::extender;
+use crate::gang::asked::count;
 use crate::gang::claims;
 use crate::gang::memory::{ALIKE, Doubted, IN_ALL, Note};
 use crate::gang::refused::{Refused, refused, refused_again, scheduler_error};
 use crate::gang::request::Wanted;
 use crate::gang::{GangEvent, Pass, withdraw};
-use crate::model::gang::{Gang, GangPlace, Phase, Pod, Recognised, Waiting};
+use crate::model::gang::{Gang, GangPlace, Minimum, Phase, Pod, Recognised, Waiting};
 use crate::model::names::{NodeName, PodUid};
 use crate::model::pod::Shape;
 use crate::planner::plan::{GangRequest, Role};
@@ -159,9 +160,8 @@ impl Working<'_> {
             let stated = Arc::clone(&refused.message);
             return Some(Refusal::Replan(Why::SchedulerRefused { plans: None, pod: None, stated }));
         }
-        if !self.runs_on(gang, next) {
-            withdraw(gang, next);
-            next.phase = Some(Phase::Waiting);
+        if let Some(event) = self.give_up(gang, next) {
+            return Some(Refusal::Wait(event));
         }
         let until = self.world.now.saturating_add(settings.exclude_ttl).unwrap_or(Timestamp::MAX);
         let why = Why::SchedulerRefused { plans: Some(in_all), pod: None, stated: Arc::clone(&refused.message) };
@@ -178,40 +178,68 @@ impl Working<'_> {
         let doublings = self.memory.expired(&gang.key).saturating_sub(1).min(5);
         let pause = self.world.settings.round_pause.saturating_mul(1 << doublings);
         let until = self.world.now.saturating_add(pause).unwrap_or(Timestamp::MAX);
-        if !self.runs_on(gang, next) {
-            withdraw(gang, next);
-            next.phase = Some(Phase::Waiting);
+        if let Some(event) = self.give_up(gang, next) {
+            return event;
         }
         next.waiting = Some(Why::PlanExpired.waiting(Some(until)));
         self.requeue(pass, Some(until), SignedDuration::ZERO);
         GangEvent { reason: "PlanExpired", message: Why::PlanExpired.to_string(), warning: true }
     }
 
-    /// A plan for newcomers came to nothing while enough members run: only the newcomers' places are given up.
-    fn runs_on(&self, gang: &Gang, next: &mut Gang) -> bool {
-        let bound = |place: &GangPlace| {
+    /// The plan came to nothing. Members that run whole go on without those that were to come, whose places are given up. Of a gang
+    /// that is bound in part, who is bound waits for nothing that could come, and is evicted: the event. Where some succeeded nobody
+    /// waits for the others, and those that run keep their places. If nobody is bound the plan is withdrawn.
+    pub(in crate::gang) fn give_up(&self, gang: &Gang, next: &mut Gang) -> Option<GangEvent> {
+        let bound = self.bound_places(gang);
+        if bound.iter().all(|place| place.done) {
+            withdraw(gang, next);
+            next.phase = Some(Phase::Waiting);
+            return None;
+        }
+        if let Some(running) = next.running.take().filter(|_| !extender::reaches_minimum(gang, &bound)) {
+            (next.minimum, next.minimums) = (running.minimum, running.minimums);
+        }
+        let runs = extender::reaches_minimum(next, &bound);
+        if !runs && !bound.iter().any(|place| place.done) {
+            let left = count(bound.len());
+            let lost = Why::MemberLost { left, needed: next.minimum, role: None };
+            let message = lost.to_string();
+            next.phase = Some(Phase::Degraded);
+            next.waiting = Some(Why::Evicting { lost: Box::new(lost), left }.waiting(None));
+            return Some(GangEvent { reason: "MemberLost", message, warning: true });
+        }
+        next.places = bound.into_iter().cloned().collect();
+        next.epoch = gang.epoch.saturating_add(1);
+        next.phase = Some(if runs { Phase::Bound } else { Phase::Degraded });
+        None
+    }
+
+    /// Places whose members are bound and live, or succeeded.
+    pub(in crate::gang) fn bound_places<'g>(&self, gang: &'g Gang) -> Vec<&'g GangPlace> {
+        let bound = |place: &&GangPlace| {
             let pod = place.uid.as_ref().and_then(|uid| self.snapshot.pods.get(uid));
             place.done || pod.is_some_and(|pod| pod.is_live() && pod.node.is_some())
         };
-        let kept: Vec<GangPlace> = gang.places.iter().filter(|place| bound(place)).cloned().collect();
-        let runs = kept.iter().any(|place| place.uid.as_ref().is_some_and(|uid| self.is_live(uid)));
-        if !runs || !extender::reaches_minimum(gang, &kept.iter().collect::<Vec<_>>()) {
-            return false;
-        }
-        next.places = kept;
-        next.epoch = gang.epoch.saturating_add(1);
-        next.phase = Some(Phase::Bound);
-        true
+        gang.places.iter().filter(bound).collect()
     }
 
-    fn is_live(&self, uid: &PodUid) -> bool {
-        self.snapshot.pods.get(uid).is_some_and(|pod| pod.is_live())
+    /// What the members that run need among themselves, if they run whole.
+    pub(in crate::gang) fn running(&self, gang: &Gang) -> Option<Minimum> {
+        let committed = matches!(gang.phase, Some(Phase::Committing | Phase::Bound | Phase::Degraded));
+        if !committed {
+            return gang.running.clone();
+        }
+        let bound = self.bound_places(gang);
+        let own = Minimum { minimum: gang.minimum, minimums: gang.minimums.clone() };
+        let is_reached = |one: &Minimum| extender::reaches((one.minimum, &one.minimums), &bound);
+        let mut known = std::iter::once(own).chain(gang.running.clone());
+        known.find(is_reached).filter(|_| bound.iter().any(|place| !place.done))
     }
 
     /// Until when nothing is planned for a gang whose last plan expired or was refused too often, nor for newcomers of one that
     /// runs.
     pub(in crate::gang) fn rests(&self, gang: &Gang) -> Option<Timestamp> {
-        let resting = matches!(gang.phase, Some(Phase::Waiting | Phase::Bound));
+        let resting = matches!(gang.phase, Some(Phase::Waiting | Phase::Bound | Phase::Degraded));
         let waiting = gang.waiting.as_ref().filter(|_| resting)?;
         let rests = waiting.is(Code::PlanExpired) || waiting.is(Code::SchedulerRefused);
         waiting.next_try.filter(|until| rests && *until > self.world.now)

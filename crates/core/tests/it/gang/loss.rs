@@ -480,3 +480,69 @@ fn a_whole_new_run_counts_nobody_who_succeeded_in_the_last_one() {
     sim.settle();
     assert_eq!((sim.phase("train"), sim.commits.len()), (Phase::Bound, 2), "{}", sim.message("train"));
 }
+
+/// A strict gang of four that runs, and two members more that its owner asks for.
+fn grown() -> Sim {
+    let mut sim = running(4);
+    sim.recognised.insert(key("train"), world::recognised("train", Some(6), None));
+    for rank in 4..6 {
+        sim.member("train", &format!("train-{rank}"), RankClaim::Rank(rank));
+    }
+    sim
+}
+
+#[test]
+fn newcomers_that_come_to_nothing_take_nothing_from_a_strict_gang_that_grew() {
+    for capacity_goes in [false, true] {
+        let mut sim = grown();
+        sim.nodes.insert("n6".to_owned(), world::node("n6", 1));
+        sim.scheduler = false;
+        sim.settle();
+        assert_eq!((sim.phase("train"), sim.state("train").minimum), (Phase::Released, 6));
+        sim.is_the_same_from_its_recording();
+        if capacity_goes {
+            sim.nodes.remove("n6");
+        } else {
+            sim.wait(301);
+        }
+        sim.step();
+        let gang = sim.state("train");
+        assert_eq!((gang.phase, gang.minimum, gang.places.len()), (Some(Phase::Bound), 4, 4), "{:?}", gang.waiting);
+        let reason = if capacity_goes { "MemberLost" } else { "PlanExpired" };
+        assert_eq!((sim.reason("train").as_str(), sim.evicted.len()), (reason, 0));
+        // A loss is seen all the same, and newcomers come once they can.
+        let mut lost = sim.clone();
+        lost.pods.remove("train-0");
+        lost.settle();
+        assert!(lost.events.contains(&"GangStopped".to_owned()), "{:?}", lost.events);
+        sim.nodes.insert("n6".to_owned(), world::node("n6", 1));
+        sim.scheduler = true;
+        sim.wait(60);
+        sim.settle();
+        assert_eq!((sim.phase("train"), sim.bound().len()), (Phase::Bound, 6), "{}", sim.message("train"));
+    }
+}
+
+#[test]
+fn a_newcomer_that_is_lost_after_the_commit_takes_nothing_from_those_that_ran_before_it() {
+    let mut sim = grown();
+    sim.nodes.insert("n6".to_owned(), world::node("n6", 1));
+    sim.scheduler = false;
+    sim.settle();
+    let gang = sim.gangs.get_mut(&key("train")).unwrap();
+    (gang.phase, gang.since) = (Some(Phase::Committing), Some(sim.now));
+    let node = |sim: &Sim, pod: &str| sim.state("train").place_of(&sim.pods[pod].uid).unwrap().node.clone();
+    let bound = node(&sim, "train-4");
+    sim.pods.get_mut("train-4").unwrap().node = Some(bound);
+    let gone = node(&sim, "train-5");
+    sim.nodes.remove(gone.as_str());
+    sim.step();
+    let gang = sim.state("train");
+    assert_eq!((gang.phase, gang.minimum, gang.places.len()), (Some(Phase::Bound), 4, 5), "{:?}", gang.waiting);
+    sim.scheduler = true;
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.evicted.len(), sim.bound().len()), (Phase::Bound, 0, 5));
+    sim.nodes.insert("n7".to_owned(), world::node("n7", 1));
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bound().len()), (Phase::Bound, 6), "{}", sim.message("train"));
+}

@@ -411,6 +411,81 @@ fn members_that_come_without_capacity_while_others_are_being_bound_hold_nobody_u
     assert!(sim.evicted.is_empty());
 }
 
+/// A strict gang of four three of which are bound; the last one was made again, and is planned alone. kube-scheduler sleeps.
+fn half_bound() -> Sim {
+    let mut sim = Sim::new(&["n1", "n2", "n3", "n4"].map(|name| (name, 1)));
+    sim.gang("train", 4, 4);
+    sim.scheduler = false;
+    sim.settle();
+    let gang = sim.gangs.get_mut(&world::key("train")).unwrap();
+    (gang.phase, gang.since) = (Some(Phase::Committing), Some(sim.now));
+    for name in ["train-0", "train-1", "train-2"] {
+        let node = node_of(&sim, name);
+        sim.pods.get_mut(name).unwrap().node = Some(NodeName::from(node.as_str()));
+    }
+    sim.pods.remove("train-3");
+    sim.member("train", "again-3", RankClaim::Rank(3));
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bound().len()), (Phase::Released, 3));
+    sim
+}
+
+#[test]
+fn a_gang_that_is_bound_in_part_is_evicted_when_the_plan_for_the_rest_comes_to_nothing() {
+    let node_goes = |sim: &mut Sim| drop(sim.nodes.remove(&node_of(sim, "again-3")));
+    let expires = |sim: &mut Sim| sim.wait(301);
+    let refused = |sim: &mut Sim| {
+        for name in ["n5", "n6", "n7"] {
+            sim.nodes.insert(name.to_owned(), world::node(name, 1));
+        }
+        for _ in 0..3 {
+            refuse(sim, "again-3", DISK);
+            sim.wait(60);
+            sim.step();
+            sim.pods.get_mut("again-3").unwrap().unscheduled = None;
+            sim.step();
+            sim.wait(1);
+            sim.step();
+        }
+    };
+    let ways: [(&str, fn(&mut Sim)); 3] = [("node", node_goes), ("expiry", expires), ("refusals", refused)];
+    for (way, comes_to_nothing) in ways {
+        let mut sim = half_bound();
+        comes_to_nothing(&mut sim);
+        sim.settle();
+        assert_eq!(sim.evicted, ["train-2", "train-1", "train-0"], "{way}: {}", sim.message("train"));
+        assert_eq!(sim.phase("train"), Phase::Collecting, "{way}");
+        assert!(sim.events.contains(&"GangStopped".to_owned()), "{way}: {:?}", sim.events);
+        // It starts again whole.
+        sim.nodes.insert("n8".to_owned(), world::node("n8", 1));
+        for rank in 0..3 {
+            sim.member("train", &format!("again-{rank}"), RankClaim::Rank(rank));
+        }
+        sim.scheduler = true;
+        sim.settle();
+        assert_eq!((sim.phase("train"), sim.bound().len()), (Phase::Bound, 4), "{way}: {}", sim.message("train"));
+    }
+}
+
+#[test]
+fn a_gang_some_of_whose_members_succeeded_keeps_those_that_run_when_the_plan_for_the_rest_comes_to_nothing() {
+    let mut sim = half_bound();
+    sim.end("train-0", true);
+    sim.step();
+    sim.wait(301);
+    sim.step();
+    let gang = sim.state("train");
+    assert_eq!((gang.phase, gang.places.len()), (Some(Phase::Degraded), 3), "{:?}", gang.waiting);
+    assert_eq!((sim.reason("train").as_str(), sim.evicted.len()), ("PlanExpired", 0));
+    let epoch = gang.epoch;
+    sim.settle();
+    assert_eq!(sim.state("train").epoch, epoch, "the next plan follows after a pause");
+    sim.scheduler = true;
+    sim.wait(60);
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bound().len()), (Phase::Bound, 4), "{}", sim.message("train"));
+}
+
 #[test]
 fn members_are_informed_how_far_their_gang_is_once_it_takes_longer() {
     let mut sim = Sim::new(&[("n1", 1), ("n2", 1), ("n3", 1)]);
