@@ -346,6 +346,12 @@ impl Working<'_> {
                 next.waiting = Some(why.waiting(None));
                 return Some(None);
             }
+            if evicting.is_none() && self.running(gang).is_some() {
+                // Those that run are a whole gang without the new ones.
+                next.phase = Some(Phase::Bound);
+                next.waiting = Some(why.waiting(None));
+                return Some(None);
+            }
             next.phase = Some(Phase::Degraded);
             let message = why.to_string();
             let event = evicting.is_some().then_some(GangEvent { reason: "MemberLost", message, warning: true });

@@ -36,11 +36,12 @@ impl Working<'_> {
                 Phase::Collecting
                 | Phase::Waiting
                 | Phase::Provisioning
+                | Phase::Bound
                 | Phase::Degraded
                 | Phase::Invalid
                 | Phase::Unsatisfiable,
             ) => self.report_waiting(gang, next, members, pass),
-            Some(Phase::Committing | Phase::Bound | Phase::Finished) | None => {}
+            Some(Phase::Committing | Phase::Finished) | None => {}
         }
     }
 

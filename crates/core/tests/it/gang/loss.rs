@@ -492,6 +492,29 @@ fn grown() -> Sim {
 }
 
 #[test]
+fn a_gang_that_runs_stays_bound_while_there_is_no_capacity_for_what_its_owner_adds() {
+    let mut sim = grown();
+    sim.settle();
+    let gang = sim.state("train");
+    assert_eq!((gang.phase, gang.minimum, gang.places.len()), (Some(Phase::Bound), 4, 4));
+    assert!(sim.message("train").contains("no capacity for a new member"), "{}", sim.message("train"));
+    assert!(!sim.events.contains(&"MemberLost".to_owned()), "{:?}", sim.events);
+    sim.wait(10);
+    sim.settle();
+    let reported = ["train-0", "train-4", "train-5"].map(|pod| sim.pods[pod].reported.as_deref());
+    assert_eq!(reported, [None, Some("MemberLost"), Some("MemberLost")], "who waits says so");
+    // A loss is seen all the same; and so is capacity.
+    let mut lost = sim.clone();
+    lost.pods.remove("train-0");
+    lost.settle();
+    assert!(lost.events.contains(&"GangStopped".to_owned()), "{:?}", lost.events);
+    sim.nodes.insert("n6".to_owned(), world::node("n6", 1));
+    sim.settle();
+    assert_eq!((sim.phase("train"), sim.bound().len()), (Phase::Bound, 6), "{}", sim.message("train"));
+    assert_eq!((sim.state("train").minimum, sim.reason("train").as_str()), (6, ""));
+}
+
+#[test]
 fn newcomers_that_come_to_nothing_take_nothing_from_a_strict_gang_that_grew() {
     for capacity_goes in [false, true] {
         let mut sim = grown();
