@@ -160,6 +160,7 @@ impl Working<'_> {
             let stated = Arc::clone(&refused.message);
             return Some(Refusal::Replan(Why::SchedulerRefused { plans: None, pod: None, stated }));
         }
+        self.note(Note::Settled { gang: gang.key.clone() }, pass);
         if let Some(event) = self.give_up(gang, next) {
             return Some(Refusal::Wait(event));
         }
@@ -167,7 +168,6 @@ impl Working<'_> {
         let why = Why::SchedulerRefused { plans: Some(in_all), pod: None, stated: Arc::clone(&refused.message) };
         next.waiting = Some(why.waiting(Some(until)));
         let message = why.to_string();
-        self.note(Note::Settled { gang: gang.key.clone() }, pass);
         self.requeue(pass, Some(until), SignedDuration::ZERO);
         Some(Refusal::Wait(GangEvent { reason: "SchedulerRefused", message, warning: true }))
     }
