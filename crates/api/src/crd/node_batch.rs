@@ -405,7 +405,7 @@ pub struct BatchInstance {
     /// Network nodes from the top, once known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network_nodes: Vec<String>,
-    /// Of a node for pods of no gang: since when only pods that belong to the node stand on it.
+    /// Since when only pods of the node, or that no kubelet ends, stand on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub empty_since: Option<Timestamp>,
     /// Of such a node: when the taint of a node that is to go was seen on it.

@@ -6,7 +6,7 @@
 
 use super::case::Case;
 use super::decision::Converge;
-use super::teardown::pods_on;
+use super::occupants::pods_on;
 use crate::model::batch::{BatchStatus, Owner};
 use crate::model::gang::{Membership, Pod};
 use crate::model::node::Node;

@@ -11,6 +11,7 @@ use super::decision::{Converge, Requeue, Scratch};
 use super::hold;
 use super::join::{JoinCause, JoinRules, JoinStage, JoinVerdict, Joiner, describe_failures, judge_join, replacements};
 use super::located::{Located, located};
+use super::occupants::occupants;
 use super::probe::{self, Joined};
 use super::{devices, owner, repair, rollback, teardown};
 use crate::ec2::seen::{Instance, InstanceState};
@@ -228,7 +229,7 @@ fn judge(case: &Case<'_>, status: &BatchStatus, joiners: &[Joiner]) -> Step<Judg
         return Ok(Judged::Acted(Box::new(turn.pool_event(pool, "JoinBlocked", message, true))));
     }
     // A gang may have come just when a node was lost, and goes on with its minimum: its nodes are not ended under it.
-    let there = teardown::pods_on(case, status);
+    let there = occupants(case, status);
     if teardown::members(&there) > 0 {
         let mut status = status.clone();
         let failed = describe_failures(&failed);

@@ -26,6 +26,7 @@ pub(crate) mod judge;
 mod launch;
 pub(crate) mod located;
 mod losses;
+mod occupants;
 mod owner;
 mod partial;
 mod parting;

@@ -13,6 +13,7 @@ use super::counted::counted;
 use super::decision::{BatchEvent, Before, Change, Converge, Note, Requeue, Scratch};
 use super::join::{JoinCause, describe_failures};
 use super::joining::{LOOK_SECONDS, has_ended, lacks, nodes_by_instance};
+use super::occupants::{KUBELET_RETURNS, is_stuck, pods_on};
 use super::parting::{SETTLE_SECONDS, is_kept};
 use super::pending::without_fleets;
 use super::{devices, launch, owner, repair, rollback, teardown};
@@ -396,10 +397,6 @@ fn has_taint(node: &Node, key: &str) -> bool {
     node.taints.iter().any(|taint| *taint.key == *key)
 }
 
-/// So long a node that is not Ready keeps pods that are being deleted: as long as Kubernetes leaves pods there by default. No kubelet
-/// ends them, but it may come back.
-const KUBELET_RETURNS: SignedDuration = SignedDuration::from_mins(5);
-
 /// What emptiness came to.
 struct Emptied {
     edits: Vec<Converge>,
@@ -445,8 +442,8 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
             instance.empty_since = None;
             continue;
         };
-        let is_stuck = stuck.contains(node.name.as_str());
-        let pause = if is_stuck { pause.max(KUBELET_RETURNS) } else { pause };
+        let is_dead = stuck.contains(node.name.as_str());
+        let pause = if is_dead { pause.max(KUBELET_RETURNS) } else { pause };
         let since = *instance.empty_since.get_or_insert(now);
         let due = since.saturating_add(pause).unwrap_or(Timestamp::MAX);
         if due > now {
@@ -468,7 +465,7 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
             let settled = later(at, SETTLE_SECONDS);
             if settled > now {
                 emptied.until = emptied.until.min(settled);
-            } else if is_stuck {
+            } else if is_dead {
                 // What the API server has there is known to be deleted.
                 emptied.dead.insert(instance.id.clone());
             } else {
@@ -505,9 +502,8 @@ struct Occupied {
 
 fn occupied(case: &Case<'_>, status: &BatchStatus) -> Occupied {
     let snapshot = case.world.snapshot;
-    let there = teardown::pods_on(case, status);
-    let is_stuck = |pod: &&Pod| pod.deleting && pod.node.as_ref().is_some_and(|node| !case.is_ready(node));
-    let (stuck, bound): (Vec<&Pod>, Vec<&Pod>) = there.into_iter().partition(is_stuck);
+    let there = pods_on(case, status);
+    let (stuck, bound): (Vec<&Pod>, Vec<&Pod>) = there.into_iter().partition(|pod| is_stuck(case, pod));
     let on = |pods: Vec<&Pod>| pods.iter().filter_map(|pod| pod.node.as_ref().map(ToString::to_string)).collect();
     let (stuck, bound): (BTreeSet<String>, BTreeSet<String>) = (on(stuck), on(bound));
     let is_assigned = |name: &str| snapshot.assignments.get(&NodeName::from(name)).is_some_and(|all| !all.is_empty());

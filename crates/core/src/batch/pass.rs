@@ -12,8 +12,8 @@ use super::case::{Case, Step, Stop, Turn, failing, later, nothing, recovered};
 use super::decision::{Change, Decision, Memory, Requeue, Working, World};
 use super::standing::Standing;
 use super::{
-    attempts, bill, events, joining, launch, losses, owner, partial, parting, pending, repair, rollback, shown,
-    teardown,
+    attempts, bill, events, joining, launch, losses, occupants, owner, partial, parting, pending, repair, rollback,
+    shown, teardown,
 };
 use crate::model::batch::{Attempt, Batch, BatchPhase, BatchStatus};
 
@@ -197,6 +197,9 @@ fn advance(case: &Case<'_>) -> Step<Turn> {
         return Ok(turn);
     }
     if let Some(next) = repair::notice_absent(case) {
+        return Ok(Turn::write(next));
+    }
+    if let Some(next) = occupants::note(case) {
         return Ok(Turn::write(next));
     }
     let lost = status.instances.iter().any(|instance| instance.is_lost(now));

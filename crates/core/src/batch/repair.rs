@@ -13,6 +13,7 @@ use super::counted::counted;
 use super::decision::{Change, Converge, Requeue, Scratch};
 use super::judge::{Verdict, Why, judge};
 use super::launch::{self, SHOWS_WITHIN, SWEEPS, Sweep, answered, lacking, request_id};
+use super::occupants::occupants;
 use super::{owner, parting, rollback, teardown};
 use crate::ec2::error::ErrorClass;
 use crate::ec2::seen::InstanceState;
@@ -435,7 +436,7 @@ fn give_up(case: &Case<'_>, why: &str) -> Turn {
         status.phase = BatchPhase::InUse;
         return shrink(status, &BTreeSet::new());
     }
-    let there = teardown::pods_on(case, &status);
+    let there = occupants(case, &status);
     if !there.is_empty() {
         // The gang leaves by itself. Nobody else may come, and whoever is left goes as at the end of a batch.
         let edits: Vec<Converge> = status.members().filter_map(|instance| case.taint(instance)).collect();

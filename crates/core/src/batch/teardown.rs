@@ -9,9 +9,10 @@ use super::bill;
 use super::case::{Case, Step, Turn, done, later};
 use super::counted::counted;
 use super::decision::{Change, Converge, Note, Requeue};
+use super::occupants::occupants;
 use super::owner;
 use super::rollback::{GroupEnd, delete_group, terminate_all};
-use crate::model::batch::{BatchMember, BatchPhase, BatchStatus, MemberState, Owner};
+use crate::model::batch::{BatchPhase, BatchStatus, MemberState, Owner};
 use crate::model::gang::{Membership, Pod};
 use crate::model::names::NodeName;
 use crate::model::snapshot::{AssignedCapacity, Snapshot};
@@ -35,7 +36,7 @@ pub(super) fn in_use(case: &Case<'_>) -> Turn {
         status.message = case.batch.deleting.then(|| "deleted: terminated when its gang ends".to_owned());
         return Turn { next: Some(status), requeue: Some(Requeue::At(later(now, 30))), ..Turn::default() };
     }
-    let there = pods_on(case, &status);
+    let there = occupants(case, &status);
     if members(&there) > 0 {
         status.message = Some(format!("its gang ended; waiting for {} to leave", counted(there.len(), "pod")));
         return Turn { next: Some(status), requeue: Some(Requeue::At(later(now, 30))), ..Turn::default() };
@@ -57,7 +58,7 @@ pub(super) fn in_use(case: &Case<'_>) -> Turn {
 /// come again.
 fn is_left(case: &Case<'_>, status: &BatchStatus) -> bool {
     let of_gang = matches!(case.batch.spec.owner, Owner::Gang(_));
-    of_gang && !owner::is_used(case, status) && members(&pods_on(case, status)) == 0
+    of_gang && !owner::is_used(case, status) && members(&occupants(case, status)) == 0
 }
 
 /// Nodes that the evicted members of a gang have left: idle once it has not come again for long, since it may never do.
@@ -80,7 +81,7 @@ fn left(case: &Case<'_>, mut status: BatchStatus) -> Turn {
 pub(super) fn idle(case: &Case<'_>) -> Turn {
     let mut status = case.status();
     let now = case.now();
-    let there = pods_on(case, &status);
+    let there = occupants(case, &status);
     if members(&there) > 0 || assigned(case.world.snapshot, &status) {
         // Quiet begins when they have left.
         status.idle_since = None;
@@ -102,18 +103,6 @@ pub(super) fn idle(case: &Case<'_>) -> Turn {
     status.phase = BatchPhase::Draining;
     status.message = Some("idle: being terminated whole".to_owned());
     Turn::write(status)
-}
-
-/// Pods on the nodes of the batch that are neither of a DaemonSet nor ended, in order of name.
-pub(super) fn pods_on<'a>(case: &Case<'a>, status: &BatchStatus) -> Vec<&'a Pod> {
-    let ours = |one: &BatchMember| {
-        let entry = case.world.snapshot.nodes.get(&NodeName::from(one.node.as_deref()?))?;
-        entry.node.is_of(&one.id).then(|| entry.node.name.as_str())
-    };
-    let nodes: BTreeSet<&str> = status.members().filter_map(ours).collect();
-    let mut pods: Vec<&Pod> = nodes.into_iter().flat_map(|node| case.standing.on(node)).copied().collect();
-    pods.sort_by(|one, other| one.key.cmp(&other.key));
-    pods
 }
 
 /// Whether members of gangs run on nodes that carry the batch's label while its status lists no instance. A status that was
@@ -188,7 +177,7 @@ pub(super) fn draining(case: &Case<'_>) -> Turn {
         status.message = Some("draining: waiting for a gang planned here to be planned elsewhere".to_owned());
         return Turn::write(status).requeue(Requeue::At(later(now, 10)));
     }
-    let there = pods_on(case, &status);
+    let there = occupants(case, &status);
     if !there.is_empty() {
         status.message = Some(format!("draining: waiting for {} to leave", counted(there.len(), "pod")));
         let (edits, requeue) = end_others(case, &mut status, &there);

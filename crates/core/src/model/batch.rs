@@ -347,7 +347,8 @@ pub struct BatchMember {
     pub loss: Option<Loss>,
     /// Network nodes from the top, once known.
     pub network_nodes: Vec<String>,
-    /// Of a node for pods of no gang: since when nothing but pods that belong to the node stands on it.
+    /// Of a node for pods of no gang: since when nothing but pods that belong to the node stands on it. Of one of a gang: since when pods
+    /// are being deleted there that no kubelet ends, since it is not Ready.
     pub empty_since: Option<Timestamp>,
     /// Of such a node: when the taint that keeps new pods away was seen on it, since it is to go.
     pub leaving_since: Option<Timestamp>,

@@ -30,6 +30,15 @@ fn foreign(scene: Scene) -> Scene {
     scene.with(|one| one.pods = vec![single("b", "i-2"), single("a", "i-1")])
 }
 
+/// A member of the gang is being deleted on i-1, whose kubelet is gone: that is known for so long.
+fn stuck(scene: Scene, seconds: impl Into<Option<i64>>) -> Scene {
+    let since = seconds.into().map(|seconds| at(NOW - seconds));
+    scene.status(|status| status.instances[0].empty_since = since).with(|one| {
+        one.nodes[0].ready = false;
+        one.pods = vec![Pod { deleting: true, ..member("a", 0, "i-1") }];
+    })
+}
+
 #[test]
 fn a_batch_is_idle_once_its_gang_has_ended_and_the_last_member_has_left() {
     let in_use = || of(BatchPhase::InUse);
@@ -87,6 +96,19 @@ fn a_batch_is_idle_once_its_gang_has_ended_and_the_last_member_has_left() {
         ("pods of no gang are there for half an hour", late(1800)),
         ("pods of no gang are leaving", late(900).with(|one| one.pods[0].deleting = true)),
         ("pods of no gang may stay for ever", late(90_000).with(|one| one.says.foreign = None)),
+        ("a member is deleted, and its node is not Ready", stuck(ended(), None)),
+        ("a member is deleted, and its node is not Ready for 4 min", stuck(ended(), 240)),
+        ("a member is deleted, and its node is not Ready for 5 min", stuck(ended(), 300)),
+        (
+            "a member is deleted, its node is not Ready for 5 min, and another is there",
+            stuck(ended(), 300).with(|one| one.pods.push(member("a", 1, "i-2"))),
+        ),
+        ("a member is deleted, and its node is Ready again", stuck(ended(), 300).with(|one| one.nodes[0].ready = true)),
+        ("a member runs on, and its node is not Ready", stuck(ended(), None).with(|one| one.pods[0].deleting = false)),
+        (
+            "the gang waits for a plan, and a member is deleted where the node is not Ready for 5 min",
+            stuck(in_use(), 300),
+        ),
     ];
     compare("ending-in-use", &rows);
 }
@@ -159,6 +181,8 @@ fn idle_nodes_go_together_when_they_were_quiet_for_long_enough() {
         ("pods of no gang are there", foreign(idle(300))),
         ("pods of no gang are there for fifteen minutes", foreign(idle(900))),
         ("pods of no gang are there, and the batch is deleted", foreign(idle(1)).with(|one| one.batch.deleting = true)),
+        ("a member is deleted, and its node is not Ready for 4 min", stuck(idle(299), 240)),
+        ("a member is deleted, and its node is not Ready for 5 min", stuck(idle(299), 300)),
         ("nodes go at once", idle(0).with(|one| one.says.consolidate = Some(SignedDuration::ZERO))),
     ];
     compare("ending-idle", &rows);
@@ -188,6 +212,8 @@ fn draining_keeps_new_pods_away_before_anything_ends() {
         ("pods of no gang are there", foreign(drained())),
         ("pods of no gang are there for fifteen minutes", idle_since(foreign(drained()), 900)),
         ("pods of no gang are there for half an hour", idle_since(foreign(drained()), 1800)),
+        ("a member is deleted, and its node is not Ready for 4 min", stuck(drained(), 240)),
+        ("a member is deleted, and its node is not Ready for 5 min", stuck(drained(), 300)),
         ("nobody is there", drained()),
     ];
     compare("ending-draining", &rows);

@@ -240,6 +240,10 @@ fn nodes_that_do_not_come_are_replaced_or_all_of_them_go() {
     let few = || late(300, 400);
     let allowed = |most: &str, scene: Scene| scene.with(|one| one.says.join.max_replacements = most.to_owned());
     let over = || late(100, 1500);
+    let dead = |status: &mut BatchStatus| {
+        let first = &mut status.instances[0];
+        (first.node, first.empty_since) = (Some("n-i-1".to_owned()), Some(at(NOW - 300)));
+    };
     let bare = |scene: Scene| {
         scene.with(|one| {
             one.nodes = ["i-1", "i-2", "i-3", "i-4"].map(node).into();
@@ -322,6 +326,13 @@ fn nodes_that_do_not_come_are_replaced_or_all_of_them_go() {
             }),
         ),
         ("the time of all is over while a member runs here", over().with(|one| one.pods = vec![member("a", 0, "i-1")])),
+        (
+            "the time of all is over, and a member is deleted where the node is not Ready for 5 min",
+            shows(over(), None).status(dead).with(|one| {
+                one.nodes[0].ready = false;
+                one.pods = vec![Pod { deleting: true, ..member("a", 0, "i-1") }];
+            }),
+        ),
         (
             "the time of all is over while a pod of no gang runs here",
             shows(over(), None).with(|one| one.pods = vec![single("other", "i-1")]),

@@ -5,7 +5,7 @@ use muster_core::ec2::{
     CallError, CapacityType, FleetError, InstanceState, LaunchAnswer, TAG_CLUSTER_UID, Tags, Target,
 };
 use muster_core::model::batch::{Attempt, AttemptOutcome, BatchMember, BatchPhase, LossCause, MemberState};
-use muster_core::model::gang::Phase;
+use muster_core::model::gang::{Phase, Pod};
 use muster_core::model::names::InstanceId;
 
 use super::super::ec2::CLUSTER_UID;
@@ -413,6 +413,15 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
             cleared(closed(AttemptOutcome::Lost))
                 .with(|one| one.pods = vec![single("other", "i-1")])
                 .status(|status| status.idle_since = Some(at(NOW - 900))),
+        ),
+        (
+            "none came, and a member is deleted where the node is not Ready for 5 min",
+            cleared(closed(AttemptOutcome::Lost))
+                .with(|one| {
+                    one.nodes[0].ready = false;
+                    one.pods = vec![Pod { deleting: true, ..member("a", 0, "i-1") }];
+                })
+                .status(|status| status.instances[0].empty_since = Some(at(NOW - 300))),
         ),
         (
             "none came, and why is known",

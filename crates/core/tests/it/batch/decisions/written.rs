@@ -68,8 +68,9 @@ fn members(text: &mut String, what: &str, before: &[BatchMember], after: &[Batch
         match before.iter().find(|one| one.id == now.id) {
             None => writeln!(text, "{what}is new: {}", short(now)).unwrap(),
             Some(was) => {
-                let same =
-                    changes!(text, what, was, now, attempt state node registered loss network_nodes launched billed);
+                let same = changes!(
+                text, what, was, now,
+                attempt state node registered loss network_nodes empty_since leaving_since launched billed);
                 assert_eq!(same, *now, "a field that is not in the table");
             }
         }
