@@ -9,9 +9,7 @@ use jiff::Timestamp;
 use super::case::{Case, Turn};
 use super::counted::counted;
 use crate::ec2::notice::{Leads, Notice, Reaction, Subject, reaction};
-use crate::model::batch::{
-    AttemptOutcome, Batch, BatchMember, BatchPhase, BatchStatus, ConditionKind, Loss, LossCause, MemberState,
-};
+use crate::model::batch::{Batch, BatchMember, BatchPhase, BatchStatus, ConditionKind, Loss, LossCause, MemberState};
 use crate::model::names::InstanceId;
 use crate::model::notice::NoticeKind;
 
@@ -69,9 +67,8 @@ pub fn of_subject(batch: &Batch, subject: &Subject) -> Option<BTreeSet<InstanceI
     if !heeds_notices(status.phase) {
         return None;
     }
-    let instances = status.instances.iter().map(|instance| instance.id.clone());
-    let won = status.attempts.iter().filter(|attempt| attempt.outcome == AttemptOutcome::Won);
-    let ids = subject.concerns(instances, won.filter_map(|attempt| Some(attempt.reservation.as_ref()?.id.as_str())));
+    let into = |one| status.reservation_of(one).map(|target| target.id.as_str());
+    let ids = subject.concerns(status.instances.iter().map(|one| (one.id.clone(), into(one))));
     (!ids.is_empty()).then_some(ids)
 }
 
@@ -242,7 +239,7 @@ mod tests {
     #[test]
     fn a_notice_concerns_the_instances_it_names_and_all_that_run_in_the_reservation_it_names() {
         use super::super::fixtures::{attempt, members};
-        use crate::model::batch::{Attempt, BatchSpec};
+        use crate::model::batch::{Attempt, AttemptOutcome, BatchSpec};
         use crate::model::launch::Target;
         let into = |outcome| Attempt {
             outcome,
@@ -280,6 +277,16 @@ mod tests {
             None,
             "they end anyway"
         );
+        // The first attempt was in the reservation, and all of it is gone; what came later is elsewhere, or in it again.
+        let mut moved = batch(BatchPhase::InUse, AttemptOutcome::Won);
+        moved.status.attempts.push(Attempt { number: 2, reservation: None, ..into(AttemptOutcome::Won) });
+        moved.status.instances.iter_mut().for_each(|one| one.attempt = 2);
+        assert_eq!(of_subject(&moved, &reservation), None, "launched on demand");
+        moved.status.attempts.push(Attempt { number: 3, ..into(AttemptOutcome::Won) });
+        moved.status.instances[1].attempt = 3;
+        assert_eq!(of_subject(&moved, &reservation), ids(&["i-1"]));
+        moved.status.instances[0].attempt = 9;
+        assert_eq!(of_subject(&moved, &reservation), ids(&["i-0", "i-1"]), "its attempt is not kept any more");
         assert!(heeds_notices(BatchPhase::InUse) && !heeds_notices(BatchPhase::Terminating));
     }
 }

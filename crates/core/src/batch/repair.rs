@@ -25,6 +25,7 @@ use crate::model::launch::{CapacityType, LaunchParameters};
 use crate::model::moment::time_of_day;
 use crate::model::money::{cost_between, usd};
 use crate::model::names::{InstanceId, NodeName};
+use crate::model::notice::NoticeKind;
 
 /// Between two looks after lost instances.
 const CLEAR_SECONDS: i64 = 5;
@@ -124,7 +125,18 @@ pub(super) fn taints_of_lost(case: &Case<'_>) -> Vec<Converge> {
     listed.filter_map(|instance| case.taint(instance)).collect()
 }
 
-/// Writes down the intent to replace instances. `lost`: why, by instance.
+/// Why nothing replaces nodes that end with their Capacity Block.
+const BLOCK_ENDS: &str = "the Capacity Block of its nodes ends, and nothing is launched into it any more";
+
+/// Whether a launch like this one would go into the Capacity Block whose end takes nodes of the batch.
+fn ends_with_block(status: &BatchStatus, model: &Attempt) -> bool {
+    let Some(block) = model.reservation.as_ref().filter(|target| target.block) else { return false };
+    let by_its_end = LossCause::Notice(NoticeKind::BlockExpiration);
+    let ends = |one: &BatchMember| one.loss.as_ref().is_some_and(|loss| loss.cause == by_its_end);
+    status.members().any(|one| ends(one) && status.reservation_of(one) == Some(block))
+}
+
+/// Writes down the intent to replace instances, or that nothing can. `lost`: why, by instance.
 pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, lost: &BTreeMap<InstanceId, String>, why: &str) -> Turn {
     let now = case.now();
     let won = status.attempts.iter().rev().find(|attempt| attempt.won_whole()).cloned();
@@ -132,11 +144,7 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, lost: &BTreeMap<In
         let ids = status.ids();
         return rollback::violated(case, status, &ids, why);
     };
-    let number = status.attempt.saturating_add(1);
-    let mut parameters = LaunchParameters::clone(&stored.value);
-    parameters.count = u32::try_from(lost.len()).unwrap_or(u32::MAX);
-    parameters.tags.attempt = number;
-    let parameters = parameters.with_token(status.generation);
+    let ends = ends_with_block(&status, &won);
     let (gone, kept): (Vec<_>, Vec<_>) = status.instances.into_iter().partition(|one| lost.contains_key(&one.id));
     status.instances = kept;
     let ready = status.instances.iter().filter(|instance| instance.state == MemberState::Ready).count();
@@ -150,8 +158,18 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, lost: &BTreeMap<In
         status.replaced.push(instance);
     }
     status.phase = BatchPhase::Replacing;
-    status.attempt = number;
     status.deadline = None;
+    if ends {
+        status.message =
+            Some(format!("{BLOCK_ENDS}: all {} go once their pods have left", counted(status.count, "node")));
+        return Turn::write(status);
+    }
+    let number = status.attempt.saturating_add(1);
+    let mut parameters = LaunchParameters::clone(&stored.value);
+    parameters.count = u32::try_from(lost.len()).unwrap_or(u32::MAX);
+    parameters.tags.attempt = number;
+    let parameters = parameters.with_token(status.generation);
+    status.attempt = number;
     status.message = Some(format!("replacing {} of {} in place: {why}", lost.len(), counted(status.count, "node")));
     let replaces = lost.keys().cloned().collect();
     // It replaces what was kept, and tries nothing out.
@@ -173,7 +191,8 @@ pub(super) fn replacing(case: &Case<'_>) -> Step<Turn> {
         | AttemptOutcome::Violated
         | AttemptOutcome::Misplaced
         | AttemptOutcome::ProbeJoined => {
-            return Ok(give_up(case, attempt.message.as_deref().unwrap_or("no replacement")));
+            let ends = ends_with_block(&case.batch.status, attempt).then_some(BLOCK_ENDS);
+            return Ok(give_up(case, ends.or(attempt.message.as_deref()).unwrap_or("no replacement")));
         }
     }
     let Some(parameters) = attempt.parameters.as_ref().map(|stored| &*stored.value) else {
@@ -314,8 +333,8 @@ fn settle(
         return Ok(reported(turn));
     }
     let no_host = reserved && why.as_ref().is_some_and(|why| why.kind.says_full());
-    // Whoever is not there any more waits for no host.
-    if no_host && in_time(case, attempt) && !owner::unwanted(case)? {
+    // Whoever is not there any more waits for no host, and nobody for one in a block that ends.
+    if no_host && in_time(case, attempt) && !ends_with_block(&status, attempt) && !owner::unwanted(case)? {
         // The hosts of the lost nodes are what there is to wait for.
         if let Some(last) = status.attempts.last_mut() {
             last.code = why.and_then(|why| why.code);

@@ -17,18 +17,13 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Those of a batch's instances that it is about. `reservations` are those that launches of the batch went into:
-    /// all that it has runs in the same one.
-    pub fn concerns<'a>(
-        &self,
-        instances: impl Iterator<Item = InstanceId>,
-        mut reservations: impl Iterator<Item = &'a str>,
-    ) -> BTreeSet<InstanceId> {
-        match self {
-            Self::Instances(ids) => instances.filter(|id| ids.contains(id)).collect(),
-            Self::Reservation(named) if reservations.any(|reservation| reservation == named) => instances.collect(),
-            Self::Reservation(_) => BTreeSet::new(),
-        }
+    /// Those of a batch's instances that it is about, each given with the reservation it runs in.
+    pub fn concerns<'a>(&self, instances: impl Iterator<Item = (InstanceId, Option<&'a str>)>) -> BTreeSet<InstanceId> {
+        let is_meant = |(id, reservation): &(InstanceId, Option<&str>)| match self {
+            Self::Instances(ids) => ids.contains(id),
+            Self::Reservation(named) => *reservation == Some(named.as_str()),
+        };
+        instances.filter(is_meant).map(|(id, _)| id).collect()
     }
 }
 
@@ -60,12 +55,12 @@ impl Notice {
 const BLOCK_WARNING: SignedDuration = SignedDuration::from_mins(40);
 
 /// Notices of the Capacity Blocks that end before long, each with its id and end: EventBridge sends its warning once, and nobody may
-/// have read it.
+/// have read it. What ran in one that has ended EC2 has ended by then.
 pub fn ending_blocks<'a>(
     blocks: impl Iterator<Item = (&'a str, Timestamp)>,
     now: Timestamp,
 ) -> impl Iterator<Item = Notice> {
-    let near = blocks.filter(move |(_, end)| end.duration_since(now) <= BLOCK_WARNING);
+    let near = blocks.filter(move |(_, end)| *end > now && end.duration_since(now) <= BLOCK_WARNING);
     near.map(|(id, end)| Notice {
         kind: NoticeKind::BlockExpiration,
         subject: Subject::Reservation(id.to_owned()),
@@ -206,7 +201,8 @@ mod tests {
 
     #[test]
     fn the_end_of_a_block_is_noticed_forty_minutes_before_without_a_message() {
-        let blocks = || [("cr-1", at(41)), ("cr-2", at(40)), ("cr-3", at(-5))].into_iter();
+        let blocks =
+            || [("cr-1", at(41)), ("cr-2", at(40)), ("cr-3", at(1)), ("cr-4", at(0)), ("cr-5", at(-5))].into_iter();
         let ending: Vec<Notice> = ending_blocks(blocks(), at(0)).collect();
         let block = |id: &str| Subject::Reservation(id.to_owned());
         assert_eq!(ending.iter().map(|one| one.subject.clone()).collect::<Vec<_>>(), [block("cr-2"), block("cr-3")]);
@@ -235,18 +231,18 @@ mod tests {
 
     #[test]
     fn a_notice_concerns_the_instances_it_names_or_all_that_run_in_its_reservation() {
-        let concerned = |subject: &Subject, reservations: &[&str]| {
+        let concerned = |subject: &Subject, into: [Option<&str>; 2]| {
             let of_batch = ["i-1", "i-2"].into_iter().map(InstanceId::from);
-            subject.concerns(of_batch, reservations.iter().copied()).len()
+            subject.concerns(of_batch.zip(into)).len()
         };
         let instances = Subject::Instances(vec![InstanceId::from("i-2"), InstanceId::from("i-3")]);
-        assert_eq!(concerned(&instances, &[]), 1);
-        assert_eq!(concerned(&instances, &["cr-1"]), 1, "whatever they run in");
+        assert_eq!(concerned(&instances, [None; 2]), 1);
+        assert_eq!(concerned(&instances, [Some("cr-1"); 2]), 1, "whatever they run in");
         let reservation = Subject::Reservation("cr-1".to_owned());
-        assert_eq!(concerned(&reservation, &["cr-1"]), 2);
-        assert_eq!(concerned(&reservation, &["cr-2", "cr-1"]), 2, "a replacement went into another");
-        assert_eq!(concerned(&reservation, &["cr-12"]), 0);
-        assert_eq!(concerned(&reservation, &[]), 0, "provisioned on demand");
+        assert_eq!(concerned(&reservation, [Some("cr-1"); 2]), 2);
+        assert_eq!(concerned(&reservation, [Some("cr-2"), Some("cr-1")]), 1, "a replacement went into another");
+        assert_eq!(concerned(&reservation, [Some("cr-12"); 2]), 0);
+        assert_eq!(concerned(&reservation, [None; 2]), 0, "provisioned on demand");
     }
 
     #[test]

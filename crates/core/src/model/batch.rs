@@ -709,6 +709,15 @@ impl BatchStatus {
         self.instances.iter_mut().chain(&mut self.replaced)
     }
 
+    /// The reservation an instance runs in: that of the attempt that launched it, or of the last one that won all nodes where that
+    /// attempt is not kept any more.
+    #[must_use]
+    pub fn reservation_of(&self, one: &BatchMember) -> Option<&Target> {
+        let own = self.attempts.iter().find(|attempt| attempt.number == one.attempt);
+        let attempt = own.or_else(|| self.attempts.iter().rev().find(|attempt| attempt.won_whole()))?;
+        attempt.reservation.as_ref().filter(|_| attempt.outcome == AttemptOutcome::Won)
+    }
+
     /// Ids of the instances.
     #[must_use]
     pub fn ids(&self) -> Vec<InstanceId> {

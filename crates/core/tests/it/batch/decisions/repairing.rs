@@ -2,7 +2,7 @@
 
 use muster_core::batch::{Change, Look, Made, OwnerLook, Sight};
 use muster_core::ec2::{
-    CallError, CapacityType, FleetError, InstanceState, LaunchAnswer, TAG_CLUSTER_UID, Tags, Target,
+    CallError, CapacityType, FleetError, InstanceState, LaunchAnswer, NoticeKind, TAG_CLUSTER_UID, Tags, Target,
 };
 use muster_core::model::batch::{Attempt, AttemptOutcome, BatchMember, BatchPhase, LossCause, MemberState};
 use muster_core::model::gang::{Phase, Pod};
@@ -22,6 +22,19 @@ fn lost() -> Scene {
     lose(&mut status.instances[2]);
     status.ready_count = 3;
     Scene::new(status).with_nodes().bound(&["i-1", "i-2", "i-3"])
+}
+
+/// The launch of all nodes went into a reservation, whose end takes the last of them or those that are lost already.
+fn in_block(scene: Scene, block: bool) -> Scene {
+    scene.status(|status| {
+        status.capacity_type = Some(CapacityType::Reserved);
+        let won = &mut status.attempts[0];
+        into_reservation(won);
+        won.reservation.as_mut().unwrap().block = block;
+        let lost = status.instances.iter_mut().chain(&mut status.replaced).filter(|one| one.loss.is_some());
+        let cause = LossCause::Notice(NoticeKind::BlockExpiration);
+        lost.for_each(|one| one.loss = Some(loss(cause, "the Capacity Block ends")));
+    })
 }
 
 fn minimum(scene: Scene, minimum: u32) -> Scene {
@@ -93,6 +106,27 @@ fn a_gang_that_keeps_its_minimum_goes_on_and_others_get_a_replacement() {
                 })
                 .with(|one| one.memory.scratch.cleared = Some(at(NOW - 1))),
         ),
+        ("the end of its Capacity Block takes one", in_block(lost(), true)),
+        ("the end of its Capacity Block takes one, and the gang goes on with two", minimum(in_block(lost(), true), 2)),
+        ("the end of its Capacity Block takes all", {
+            in_block(lost(), true).status(|status| {
+                let loss = status.instances[2].loss.clone();
+                for one in &mut status.instances {
+                    (one.state, one.loss) = (MemberState::Lost, loss.clone());
+                }
+            })
+        }),
+        ("the end of a Capacity Block is noticed of a reservation that is none", in_block(lost(), false)),
+        ("one is lost in a Capacity Block that does not end", {
+            in_block(lost(), true).status(|status| status.instances[2].loss = Some(loss(LossCause::Missing, "gone")))
+        }),
+        ("what is lost ran in a Capacity Block, and all others were launched later on demand", {
+            in_block(lost(), true).status(|status| {
+                status.attempts.push(attempt(2, AttemptOutcome::Won));
+                status.attempt = 2;
+                status.instances[..2].iter_mut().for_each(|one| one.attempt = 2);
+            })
+        }),
         ("the gang has ended", lost().with(|one| one.gangs.clear())),
         ("a Node is gone", lost().with(|one| drop(one.nodes.remove(0)))),
         ("a Node is gone, and another instance has its name", lost().renamed("i-1")),
@@ -255,6 +289,13 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
         |change: fn(&mut Attempt)| reserved(change).answered(true, code("ReservationCapacityExceeded")).swept(&[]);
     let closed = |outcome| replacing(|attempt| attempt.outcome = outcome);
     let replayed = || replacing(|attempt| attempt.replayed = true);
+    // Nothing was launched for what the end of the block takes.
+    let ending = || {
+        closed(AttemptOutcome::Won).status(|status| {
+            status.attempts.pop();
+            status.attempt = 1;
+        })
+    };
     let slow = |change: fn(&mut Attempt)| {
         let four = |attempt: &mut Attempt| {
             attempt.sweeps = 4;
@@ -404,6 +445,17 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
             cleared(closed(AttemptOutcome::Lost)).bound(&["i-1"]).with(|one| one.gangs[0].minimum = 3),
         ),
         ("none came, and its gang keeps its minimum", cleared(closed(AttemptOutcome::Lost)).bound(&["i-1"])),
+        ("the reservation has no free host, and is a Capacity Block that ends", {
+            let block = |attempt: &mut Attempt| attempt.reservation.as_mut().unwrap().block = true;
+            in_block(no_host(block), true)
+        }),
+        ("its Capacity Block ends: all go", cleared(in_block(ending(), true))),
+        (
+            "its Capacity Block ends: members are there",
+            cleared(in_block(ending(), true)).bound(&["i-1"]).with(|one| {
+                one.gangs[0].minimum = 3;
+            }),
+        ),
         (
             "none came, and a pod of no gang is there",
             cleared(closed(AttemptOutcome::Lost)).with(|one| one.pods = vec![single("other", "i-1")]),
