@@ -408,7 +408,7 @@ pub struct BatchInstance {
     /// Since when only pods of the node, or that no kubelet ends, stand on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub empty_since: Option<Timestamp>,
-    /// Of such a node: when the taint of a node that is to go was seen on it.
+    /// When the taint of a node that is to go was seen on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving_since: Option<Timestamp>,
     /// When EC2 launched it, once EC2 has shown it.

@@ -1,9 +1,11 @@
-//! Nobody's pod is ended with its node: what is seen before a node for pods of no gang is terminated, whatever it goes for.
+//! Nobody's pod is ended with its node: what is seen before a node is terminated, whatever it goes for. A lost node of a gang alone goes
+//! as soon as the cache shows nobody there: its gang waits for the replacement.
 
 use std::collections::BTreeSet;
 
 use super::case::{Case, Step, later};
 use super::decision::Converge;
+use super::occupants::is_dead;
 use crate::model::batch::{Batch, BatchMember, BatchStatus, Owner};
 use crate::model::names::InstanceId;
 
@@ -26,11 +28,13 @@ pub(super) fn settle(case: &Case<'_>, status: &mut BatchStatus) -> Vec<Converge>
     if !is_for_pods(case.batch) {
         return Vec::new();
     }
+    keep_away(case, status.replaced.iter_mut().filter(|one| takes_pods(case, one)))
+}
+
+/// Keeps pods away from the nodes of instances, and takes note of since when.
+pub(super) fn keep_away<'m>(case: &Case<'_>, instances: impl Iterator<Item = &'m mut BatchMember>) -> Vec<Converge> {
     let mut taints = Vec::new();
-    for instance in &mut status.replaced {
-        if !takes_pods(case, instance) {
-            continue;
-        }
+    for instance in instances.filter(|one| case.node_of(one).is_some()) {
         match case.taint(instance) {
             Some(taint) => {
                 instance.leaving_since = None;
@@ -68,8 +72,16 @@ fn is_over(case: &Case<'_>, one: &BatchMember) -> bool {
     one.loss.as_ref().is_some_and(|loss| loss.deadline.is_some_and(|deadline| deadline <= case.now()))
 }
 
+/// Those of the nodes of a batch that goes as a whole which hold a pod in the API server, whatever the cache shows: it is asked once pods
+/// have been kept away for long enough. It is asked again until it answers; of those whose time is over it is not asked.
+pub(super) fn held(case: &Case<'_>, status: &BatchStatus) -> Step<Vec<String>> {
+    let looked: Vec<String> =
+        status.members().filter(|one| may_hold(case, one)).filter_map(|one| one.node.clone()).collect();
+    if looked.is_empty() { Ok(Vec::new()) } else { case.occupied(looked) }
+}
+
 /// Whether pods have been kept away from its node for long enough.
-fn has_settled(case: &Case<'_>, one: &BatchMember) -> bool {
+pub(super) fn has_settled(case: &Case<'_>, one: &BatchMember) -> bool {
     if !takes_pods(case, one) {
         return true;
     }
@@ -77,11 +89,15 @@ fn has_settled(case: &Case<'_>, one: &BatchMember) -> bool {
     since.is_some_and(|since| later(since, SETTLE_SECONDS) <= case.now())
 }
 
-/// Whether it is looked at once more. What went for being empty was, while it was tainted. Of a node that is not Ready no kubelet ends
-/// the pods any more: those that the cache shows there are known to be deleted, else it would not be due.
+/// Whether it is looked at once more. What went for being empty was, while it was tainted.
 fn needs_look(case: &Case<'_>, one: &BatchMember) -> bool {
-    let Some(node) = one.node.as_deref() else { return false };
-    let dead = || case.node_of(one).is_some_and(|node| !node.ready);
-    let stuck = || dead() && !case.standing.on(node).is_empty();
-    one.loss.is_some() && !is_over(case, one) && !stuck()
+    one.loss.is_some() && may_hold(case, one)
+}
+
+/// Whether the API server is asked who stands on its node. Of a node that is not Ready no kubelet ends the pods any more: those that the
+/// cache shows there are known to be deleted, else it would not be due. Pods on a Node of its name that is another's are not on it.
+fn may_hold(case: &Case<'_>, one: &BatchMember) -> bool {
+    let Some(name) = one.node.as_deref() else { return false };
+    let is_others = case.node(name).is_some_and(|node| !node.is_of(&one.id));
+    !is_others && !is_over(case, one) && !is_dead(case, one)
 }

@@ -214,7 +214,7 @@ fn advance(case: &Case<'_>) -> Step<Turn> {
         BatchPhase::Ready => joining::ready(case)?,
         BatchPhase::InUse => teardown::in_use(case),
         BatchPhase::Idle => teardown::idle(case),
-        BatchPhase::Draining => teardown::draining(case),
+        BatchPhase::Draining => teardown::draining(case)?,
         BatchPhase::Terminating => teardown::terminating(case)?,
     };
     Ok(turn.converge(repair::taints_of_lost(case)))

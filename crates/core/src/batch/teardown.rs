@@ -11,6 +11,7 @@ use super::counted::counted;
 use super::decision::{Change, Converge, Note, Requeue};
 use super::occupants::occupants;
 use super::owner;
+use super::parting::{self, SETTLE_SECONDS};
 use super::rollback::{GroupEnd, delete_group, terminate_all};
 use crate::model::batch::{BatchPhase, BatchStatus, MemberState, Owner};
 use crate::model::gang::{Membership, Pod};
@@ -164,32 +165,43 @@ fn assigned(snapshot: &Snapshot, status: &BatchStatus) -> bool {
         .any(|assignment| matches!(assignment.capacity, AssignedCapacity::Member(_)))
 }
 
-/// Keeps new pods away, waits for those there, terminates.
-pub(super) fn draining(case: &Case<'_>) -> Turn {
+/// Keeps new pods away, waits for those there, looks once more without the cache, terminates.
+pub(super) fn draining(case: &Case<'_>) -> Step<Turn> {
     let mut status = case.status();
     let now = case.now();
-    let taints: Vec<Converge> = status.members().filter_map(|instance| case.taint(instance)).collect();
+    let taints = parting::keep_away(case, status.members_mut());
     if !taints.is_empty() {
-        // What was planned or bound here before the taint was seen must be seen as well.
-        return Turn::wait(Requeue::At(later(now, 10))).converge(taints);
+        return Ok(Turn::write(status).requeue(Requeue::At(later(now, SETTLE_SECONDS))).converge(taints));
     }
     if assigned(case.world.snapshot, &status) {
         status.message = Some("draining: waiting for a gang planned here to be planned elsewhere".to_owned());
-        return Turn::write(status).requeue(Requeue::At(later(now, 10)));
+        return Ok(Turn::write(status).requeue(Requeue::At(later(now, 10))));
     }
     let there = occupants(case, &status);
     if !there.is_empty() {
         status.message = Some(format!("draining: waiting for {} to leave", counted(there.len(), "pod")));
         let (edits, requeue) = end_others(case, &mut status, &there);
         let requeue = requeue.unwrap_or_else(|| Requeue::At(later(now, 10)));
-        return Turn { next: Some(status), converge: edits, requeue: Some(requeue), ..Turn::default() };
+        return Ok(Turn::write(status).requeue(requeue).converge(edits));
+    }
+    // What was planned or bound here before the taint was seen must be seen as well. A change of the cluster cuts a pause short, so that
+    // it is written down since when.
+    let settles = status.members().filter(|one| !parting::has_settled(case, one)).filter_map(|one| one.leaving_since);
+    if let Some(last) = settles.max() {
+        return Ok(Turn::write(status).requeue(Requeue::At(later(last, SETTLE_SECONDS))));
+    }
+    let held = parting::held(case, &status)?;
+    if !held.is_empty() {
+        let nodes = counted(held.len(), "node");
+        status.message = Some(format!("draining: the API server has pods on {nodes} that are not seen here yet"));
+        return Ok(Turn::write(status).requeue(Requeue::Pause(later(now, SETTLE_SECONDS))));
     }
     status.phase = BatchPhase::Terminating;
     for instance in &mut status.instances {
         instance.state = MemberState::Terminating;
     }
     status.message = Some(format!("terminating {}", counted(status.instances.len(), "instance")));
-    Turn::write(status)
+    Ok(Turn::write(status))
 }
 
 /// Waits for the end of the instances, then deletes group, templates and object, in this order.

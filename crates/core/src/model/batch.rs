@@ -350,7 +350,7 @@ pub struct BatchMember {
     /// Of a node for pods of no gang: since when nothing but pods that belong to the node stands on it. Of one of a gang: since when pods
     /// are being deleted there that no kubelet ends, since it is not Ready.
     pub empty_since: Option<Timestamp>,
-    /// Of such a node: when the taint that keeps new pods away was seen on it, since it is to go.
+    /// When the taint that keeps new pods away was seen on its node, since it is to go.
     pub leaving_since: Option<Timestamp>,
     /// When EC2 launched it, once EC2 has shown it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -192,7 +192,23 @@ fn idle_nodes_go_together_when_they_were_quiet_for_long_enough() {
 fn draining_keeps_new_pods_away_before_anything_ends() {
     let tainted = |node: &mut Node| node.taints.push(taint(DISRUPTED, ""));
     let draining = || finished(BatchPhase::Draining);
-    let drained = || draining().with(|one| one.nodes.iter_mut().for_each(tainted));
+    let tainted_all = || draining().with(|one| one.nodes.iter_mut().for_each(tainted));
+    let since = |seconds: i64| {
+        tainted_all().status(|status| {
+            status.instances.iter_mut().for_each(|one| one.leaving_since = Some(at(NOW - seconds)));
+        })
+    };
+    let drained = || since(10);
+    let look = |ids: &[&str]| Look::Occupied(ids.iter().map(|id| format!("n-{id}")).collect());
+    let holds = |scene: Scene, ids: &[&str], held: &[&str]| {
+        scene.saw(look(ids), Sight::Names(held.iter().map(|id| format!("n-{id}")).collect()))
+    };
+    let ending = |seconds: i64| {
+        drained().status(|status| {
+            lose(&mut status.instances[1]);
+            status.instances[1].loss.as_mut().unwrap().deadline = Some(at(NOW + seconds));
+        })
+    };
     let planned = |scene: Scene| {
         scene.with(|one| {
             one.gangs.push(world::gang("b", Phase::Committing, vec![place(0, Some("b-0"), "n-i-1")]));
@@ -214,7 +230,25 @@ fn draining_keeps_new_pods_away_before_anything_ends() {
         ("pods of no gang are there for half an hour", idle_since(foreign(drained()), 1800)),
         ("a member is deleted, and its node is not Ready for 4 min", stuck(drained(), 240)),
         ("a member is deleted, and its node is not Ready for 5 min", stuck(drained(), 300)),
-        ("nobody is there", drained()),
+        (
+            "a member is deleted, its node is not Ready for 5 min, and nobody is on the other",
+            holds(stuck(drained(), 300), &["i-2"], &[]),
+        ),
+        ("tainted just now", tainted_all()),
+        ("tainted for nine seconds", since(9)),
+        ("tainted for ten seconds: the API server is asked", drained()),
+        (
+            "tainted for nine seconds, and not Ready",
+            since(9).with(|one| one.nodes.iter_mut().for_each(|node| node.ready = false)),
+        ),
+        ("one was tainted again", drained().status(|status| status.instances[1].leaving_since = None)),
+        ("somebody took a taint off", drained().with(|one| one.nodes[1].taints.clear())),
+        ("the API server has a pod there", holds(drained(), &["i-1", "i-2"], &["i-2"])),
+        ("the API server does not answer", drained().failed_to_see(look(&["i-1", "i-2"]))),
+        ("the API server is asked, and another instance has the name of a node", drained().renamed("i-1")),
+        ("the API server is asked, and EC2 ends one in a second", ending(1)),
+        ("the API server is asked, and EC2 ends one now", ending(0)),
+        ("nobody is there", holds(drained(), &["i-1", "i-2"], &[])),
     ];
     compare("ending-draining", &rows);
 }
