@@ -4,9 +4,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::case::{Case, Step};
 use super::decision::OwnerLook;
-use crate::model::batch::{Batch, BatchMember, BatchStatus, Owner};
+use crate::model::batch::{Batch, BatchMember, BatchStatus, Owner, OwnerRef};
 use crate::model::class::is_readable;
-use crate::model::gang::{Gang, Phase};
+use crate::model::gang::{Gang, Phase, Recognised};
+use crate::model::names::ObjectKey;
 use crate::model::snapshot::Snapshot;
 
 /// Members of a gang that come again are there within this: a batch that nothing is launched for ends then, and nodes without
@@ -77,13 +78,25 @@ pub(super) fn user<'a>(case: &Case<'a>, status: &BatchStatus) -> Option<&'a Gang
     let stands = |seen: &&'a Gang| has_committed(seen) && uses(seen, status);
     match &case.batch.spec.owner {
         Owner::Gang(_) => gang(case.batch, snapshot).filter(stands),
-        Owner::Request(request) => snapshot.recognised.iter().find_map(|(key, recognised)| {
-            let consumes =
-                key.namespace == request.key.namespace && recognised.booking.as_deref() == Some(&*request.key.name);
-            snapshot.gangs.get(key).filter(|_| consumes).map(AsRef::as_ref).filter(stands)
-        }),
+        Owner::Request(request) => consumers(request, snapshot).find(stands),
         Owner::Pods => None,
     }
+}
+
+/// Whether a gang that consumes the booking lives and has not reached its commit point anywhere: it was evicted, and may come again.
+pub(super) fn comes_again(case: &Case<'_>) -> bool {
+    let Owner::Request(request) = &case.batch.spec.owner else { return false };
+    let waits = |seen: &Gang| !seen.deleting && seen.phase != Some(Phase::Finished) && !has_committed(seen);
+    consumers(request, case.world.snapshot).any(waits)
+}
+
+/// Gangs that consume a booking.
+fn consumers<'a>(request: &OwnerRef, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Gang> {
+    let consumes = |key: &ObjectKey, recognised: &Recognised| {
+        key.namespace == request.key.namespace && recognised.booking.as_deref() == Some(&*request.key.name)
+    };
+    let of_booking = snapshot.recognised.iter().filter(move |(key, recognised)| consumes(key, recognised));
+    of_booking.filter_map(|(key, _)| snapshot.gangs.get(key)).map(AsRef::as_ref)
 }
 
 /// The gang a batch is for, as the cache has it.

@@ -23,12 +23,7 @@ use crate::model::tags::TAG_BATCH;
 pub(super) fn in_use(case: &Case<'_>) -> Turn {
     let mut status = case.status();
     let now = case.now();
-    let ended = match &case.batch.spec.owner {
-        // A gang that was evicted may have found its nodes elsewhere.
-        Owner::Gang(_) => owner::is_gone(case) || owner::is_elsewhere(case),
-        // A booking is used by whichever gang consumes it; what it was provisioned for may be gone without anybody minding.
-        Owner::Request(_) | Owner::Pods => !owner::is_used(case, &status),
-    };
+    let ended = has_ended(case, &status);
     if !ended && !case.batch.deleting && is_left(case, &status) {
         return left(case, status);
     }
@@ -55,11 +50,20 @@ pub(super) fn in_use(case: &Case<'_>) -> Turn {
     Turn::write(status)
 }
 
+/// Whether nobody uses the nodes any more, nor comes again.
+fn has_ended(case: &Case<'_>, status: &BatchStatus) -> bool {
+    match &case.batch.spec.owner {
+        // A gang that was evicted may have found its nodes elsewhere.
+        Owner::Gang(_) => owner::is_gone(case) || owner::is_elsewhere(case),
+        // A booking is used by whichever gang consumes it; what it was provisioned for may be gone without anybody minding.
+        Owner::Request(_) | Owner::Pods => !owner::is_used(case, status) && !owner::comes_again(case),
+    }
+}
+
 /// Whether the gang lives and has neither a member on the nodes nor is past its commit point there: it was evicted and has not
 /// come again.
 fn is_left(case: &Case<'_>, status: &BatchStatus) -> bool {
-    let of_gang = matches!(case.batch.spec.owner, Owner::Gang(_));
-    of_gang && !owner::is_used(case, status) && members(&occupants(case, status)) == 0
+    !owner::is_used(case, status) && members(&occupants(case, status)) == 0
 }
 
 /// Nodes that the evicted members of a gang have left: idle once it has not come again for long, since it may never do.
@@ -78,10 +82,17 @@ fn left(case: &Case<'_>, mut status: BatchStatus) -> Turn {
     Turn::write(status)
 }
 
-/// Terminated whole after `consolidateAfter` without pods and assignments.
+/// Terminated whole after `consolidateAfter` without pods and assignments. A gang that comes again after all uses them as before: what
+/// it loses is replaced.
 pub(super) fn idle(case: &Case<'_>) -> Turn {
     let mut status = case.status();
     let now = case.now();
+    if owner::is_used(case, &status) && !has_ended(case, &status) {
+        status.phase = BatchPhase::InUse;
+        status.idle_since = None;
+        status.message = None;
+        return Turn::write(status);
+    }
     let there = occupants(case, &status);
     if members(&there) > 0 || assigned(case.world.snapshot, &status) {
         // Quiet begins when they have left.

@@ -44,6 +44,14 @@ fn a_batch_is_idle_once_its_gang_has_ended_and_the_last_member_has_left() {
     let in_use = || of(BatchPhase::InUse);
     let ended = || finished(BatchPhase::InUse);
     let late = |seconds| idle_since(foreign(ended()), seconds);
+    let booked = |phase, node: &str, other: Option<&'static str>| {
+        in_use().of_request().with(|one| {
+            one.booked = Some(other.unwrap_or("r"));
+            one.gangs = vec![world::gang("a", phase, vec![place(0, Some("a-0"), node)])];
+            // Its pods are there again, and wait.
+            one.pods = vec![Pod { node: None, ..member("a", 0, "i-1") }];
+        })
+    };
     let rows = [
         ("the gang runs", in_use().bound(&["i-1", "i-2"])),
         ("the gang runs again", idle_since(in_use().bound(&["i-1", "i-2"]), 60)),
@@ -77,6 +85,20 @@ fn a_batch_is_idle_once_its_gang_has_ended_and_the_last_member_has_left() {
                 one.says.requests = false;
             }),
         ),
+        ("the gang of its booking was evicted", booked(Phase::Waiting, "n-i-1", None)),
+        ("the gang of its booking was evicted, and a member is there still", {
+            booked(Phase::Waiting, "n-i-1", None).with(|one| one.pods = vec![member("a", 0, "i-1")])
+        }),
+        (
+            "the gang of its booking was evicted a quarter of an hour ago",
+            idle_since(booked(Phase::Waiting, "n-i-1", None), 900),
+        ),
+        ("the gang of its booking was evicted, and runs elsewhere", booked(Phase::Bound, "n-i-9", None)),
+        ("the gang of its booking was evicted, and has ended", booked(Phase::Finished, "n-i-1", None)),
+        ("the gang of its booking was evicted, and is being deleted", {
+            booked(Phase::Waiting, "n-i-1", None).with(|one| one.gangs[0].deleting = true)
+        }),
+        ("a gang of another booking was evicted", booked(Phase::Waiting, "n-i-1", Some("s"))),
         ("the gang has ended", ended()),
         ("the gang has ended, and a member leaves", ended().with(|one| one.pods = vec![member("a", 0, "i-1")])),
         (
@@ -183,6 +205,15 @@ fn idle_nodes_go_together_when_they_were_quiet_for_long_enough() {
         ("pods of no gang are there, and the batch is deleted", foreign(idle(1)).with(|one| one.batch.deleting = true)),
         ("a member is deleted, and its node is not Ready for 4 min", stuck(idle(299), 240)),
         ("a member is deleted, and its node is not Ready for 5 min", stuck(idle(299), 300)),
+        ("its gang came again", idle_since(of(BatchPhase::Idle).bound(&["i-1", "i-2"]), 60)),
+        ("its gang came again, and is named after a later batch", {
+            let scene = idle_since(of(BatchPhase::Idle).bound(&["i-1", "i-2"]), 60);
+            scene.with(|one| one.gangs[0].batch = Some("a-2".into()))
+        }),
+        (
+            "the gang of its booking came again",
+            of(BatchPhase::Idle).of_request().bound(&["i-1", "i-2"]).with(|one| one.booked = Some("r")),
+        ),
         ("nodes go at once", idle(0).with(|one| one.says.consolidate = Some(SignedDuration::ZERO))),
     ];
     compare("ending-idle", &rows);

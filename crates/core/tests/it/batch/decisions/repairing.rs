@@ -133,7 +133,10 @@ fn a_gang_that_keeps_its_minimum_goes_on_and_others_get_a_replacement() {
         ("a Node is gone whose instance will be lost", lost().with(|one| drop(one.nodes.remove(2)))),
         (
             "a Node of an idle batch is gone",
-            lost().status(|status| status.phase = BatchPhase::Idle).with(|one| one.nodes.clear()),
+            lost().status(|status| status.phase = BatchPhase::Idle).with(|one| {
+                one.nodes.clear();
+                one.gangs.clear();
+            }),
         ),
     ];
     compare("repairing-lost", &rows);
