@@ -421,6 +421,11 @@ fn labels(case: &Case<'_>, status: &BatchStatus) -> Vec<Converge> {
 /// Nodes that are ready and that nobody waits for any more: their gang may have run and ended before anybody wrote down that
 /// it did. They stay as those of any gang that ended, for the `consolidateAfter` of their pool and open to everybody.
 pub(super) fn unneeded(case: &Case<'_>) -> Turn {
+    idle(case, "its gang ended; nodes idle")
+}
+
+/// Nodes that are held for nobody any more are opened, and then idle.
+fn idle(case: &Case<'_>, why: &str) -> Turn {
     let mut status = case.status();
     let now = case.now();
     let edits = hold::lift(case, &status);
@@ -430,7 +435,7 @@ pub(super) fn unneeded(case: &Case<'_>) -> Turn {
     status.phase = BatchPhase::Idle;
     status.deadline = None;
     status.idle_since = Some(now);
-    status.message = Some("its gang ended; nodes idle".to_owned());
+    status.message = Some(why.to_owned());
     Turn::write(status)
 }
 
@@ -449,20 +454,16 @@ pub(super) fn ready(case: &Case<'_>) -> Step<Turn> {
         status.message = None;
         return Ok(Turn::write(status));
     }
+    let of_gang = matches!(case.batch.spec.owner, Owner::Gang(_));
+    let deadline = status.deadline.filter(|_| !of_gang);
+    // Who is planned here is about to come.
+    if deadline.is_some_and(|deadline| deadline <= now) && !teardown::assigned(case.world.snapshot, &status) {
+        return Ok(idle(case, "the booking expired: nobody used the nodes in time"));
+    }
     let edits = hold::hold(case, &status);
     if !edits.is_empty() {
         return Ok(Turn::wait(Requeue::At(later(now, 2))).converge(edits));
     }
-    let of_gang = matches!(case.batch.spec.owner, Owner::Gang(_));
-    if let Some(deadline) = status.deadline.filter(|_| !of_gang) {
-        if deadline > now {
-            return Ok(Turn::wait(Requeue::At(deadline)));
-        }
-        status.phase = BatchPhase::Idle;
-        status.idle_since = Some(now);
-        status.deadline = None;
-        status.message = Some("the booking expired: nobody used the nodes in time".to_owned());
-        return Ok(Turn::write(status));
-    }
-    Ok(Turn::wait(Requeue::At(later(now, 30))))
+    let next = deadline.filter(|deadline| *deadline > now);
+    Ok(Turn::wait(Requeue::At(next.unwrap_or_else(|| later(now, 30)))))
 }

@@ -168,7 +168,8 @@ pub(super) fn end_others(case: &Case<'_>, status: &mut BatchStatus, pods: &[&Pod
     (edits, Some(requeue))
 }
 
-fn assigned(snapshot: &Snapshot, status: &BatchStatus) -> bool {
+/// Whether members are planned on nodes of the batch.
+pub(super) fn assigned(snapshot: &Snapshot, status: &BatchStatus) -> bool {
     status
         .node_names()
         .flat_map(|node| snapshot.assignments.get(&NodeName::from(node)).into_iter().flatten())

@@ -457,6 +457,14 @@ fn ready_nodes_wait_for_their_gang_and_are_held_for_it() {
     };
     let gone = || ready().with(|one| one.gangs = vec![world::gang("a", Phase::Finished, Vec::new())]);
     let booked = |deadline: i64| ready().of_request().status(|status| status.deadline = Some(at(NOW + deadline)));
+    let held = |scene: Scene, held: bool| {
+        scene.with(|one| {
+            for node in &mut one.nodes {
+                node.taints.push(taint(PENDING, "r-uid"));
+                node.held = held;
+            }
+        })
+    };
     let rows = [
         ("nothing happens", ready()),
         ("they are not held yet", waiting(false)),
@@ -479,6 +487,16 @@ fn ready_nodes_wait_for_their_gang_and_are_held_for_it() {
         ("its gang has finished, and is looked for", gone()),
         ("a booking that nobody uses yet", booked(1)),
         ("a booking that expired", booked(0)),
+        ("a booking that expired, and its nodes are held", held(booked(0), true)),
+        ("a booking that expired, and its nodes are not held yet", held(booked(0), false)),
+        (
+            "a booking that expired, and a gang is planned here",
+            held(booked(0), true).with(|one| {
+                one.booked = Some("r");
+                one.gangs = vec![world::gang("a", Phase::Released, vec![world::place(0, Some("a-0"), "n-i-1")])];
+                one.pods = vec![Pod { node: None, ..member("a", 0, "i-1") }];
+            }),
+        ),
         (
             "a booking that crept in stays",
             booked(1).with(|one| {
