@@ -40,9 +40,11 @@ impl Supply for Shelves<'_> {
     }
 
     fn blocked_pool(&self, batch: &Batch) -> Option<String> {
-        let blocked =
+        let is_blocked =
             |name: &&String| self.pool(name).is_some_and(|pool| pool::only_blocked(self.context, self.state, pool));
-        batch.spec.node_pools.iter().find(blocked).cloned()
+        let goes_on = |name: &&String| !self.probes(name).are_used_up(batch, &self.join(Some(name)));
+        let blocked = || batch.spec.node_pools.iter().filter(is_blocked);
+        blocked().find(goes_on).or_else(|| blocked().next()).cloned()
     }
 
     fn is_blocked_by(&self, pool: &str, batch: &str) -> bool {

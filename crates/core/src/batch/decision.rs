@@ -118,7 +118,8 @@ pub enum Before {
 pub trait Supply {
     /// Why none of the batch's pools can be launched from now; `None` if one can.
     fn unready(&self, batch: &Batch) -> Option<String>;
-    /// The first of its pools that nothing but a join block stands against.
+    /// The first of its pools that nothing but a join block stands against, and of which a node may still be tried alone; if there is
+    /// none, the first of those of which none may.
     fn blocked_pool(&self, batch: &Batch) -> Option<String>;
     /// Whether a pool carries the block that this batch found.
     fn is_blocked_by(&self, pool: &str, batch: &str) -> bool;

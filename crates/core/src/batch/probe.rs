@@ -43,11 +43,18 @@ pub(super) fn wait(case: &Case<'_>, mut status: BatchStatus, why: &str) -> Turn 
         Some(at) if at > now => Turn::write(status).requeue(Requeue::At(at.min(later(now, 15)))),
         Some(_) => {
             let ranking = supply.rank_one(case.batch, &pool, case.others, now);
+            let stood_aside = stands_aside(&status);
             show(&mut status, &ranking);
             let Some(ranked) = ranking.candidates.first() else {
                 back_off(case, &mut status, "not even one node can be provisioned");
                 return Turn::write(status).requeue(Requeue::At(later(now, 15)));
             };
+            if stood_aside {
+                // Another batch may just be about to try a node: it sees first that this one is in line again.
+                status.next_attempt_after = Some(later(now, 15));
+                status.message = Some(format!("{why}; one node can be provisioned again, and is tried alone next"));
+                return Turn::write(status).requeue(Requeue::At(later(now, 15)));
+            }
             if case.world.settings.dry_run {
                 return begin(case, status, ranked, Size::Probe);
             }
@@ -110,6 +117,15 @@ impl Probes {
         }
     }
 
+    /// Whether no further node may be tried alone for this batch, if it costs what the last one did. One that is counted for the batch
+    /// and not begun yet is that node.
+    #[must_use]
+    pub fn are_used_up(&self, batch: &Batch, clocks: &JoinClocks) -> bool {
+        let micro_usd = self.last.as_ref().map_or(0, |last| last.micro_usd);
+        let next = Probe { batch: batch.name.clone(), attempt: batch.status.attempt.saturating_add(1), micro_usd };
+        self.without_unlaunched(&batch.name, &batch.status).and(next, clocks).is_none()
+    }
+
     /// With one more; `None` if that passes what the pool allows.
     fn and(&self, probe: Probe, clocks: &JoinClocks) -> Option<Self> {
         let all = Self {
@@ -138,10 +154,24 @@ fn exhausted(mut status: BatchStatus, pool: &str, probes: &Probes, clocks: &Join
     Turn::write(status).pool_event(pool, "ProbesExhausted", message, true)
 }
 
-/// One batch at a time tries: the first by name of those that wait for the pool.
+/// The pool of which a batch tries a node alone, or would: one that is open to several pools tries them one after the other.
+fn tried_pool(case: &Case<'_>, batch: &Batch) -> Option<String> {
+    let status = &batch.status;
+    let tries = status.phase != BatchPhase::Pending && is_alone(status);
+    if tries { status.node_pool.clone() } else { case.world.supply.blocked_pool(batch) }
+}
+
+/// Whether the batch found last that not even one node can be provisioned for it. The round after its first pause is the second.
+fn stands_aside(status: &BatchStatus) -> bool {
+    status.phase == BatchPhase::Pending && status.candidates.is_empty() && status.failed_rounds > 1
+}
+
+/// One batch at a time tries: the first by name of those that wait for the pool. Who cannot try keeps nobody from it.
 fn first_in_line(case: &Case<'_>, pool: &str) -> bool {
     let waits = |batch: &&Batch| {
-        !batch.deleting && batch.spec.node_pools.iter().any(|of_batch| of_batch == pool) && held(&batch.status)
+        let status = &batch.status;
+        let in_line = !batch.deleting && held(status) && !stands_aside(status);
+        in_line && tried_pool(case, batch).as_deref() == Some(pool)
     };
     let mut waiting = case.others.values().map(AsRef::as_ref).filter(waits);
     waiting.all(|batch| batch.name >= case.batch.name)
@@ -229,6 +259,24 @@ mod tests {
         }
         let exact = Probes::default().and(probe("b", 1, 25), &clocks(1, 25));
         assert!(exact.is_some(), "what uses the limits up is within them");
+    }
+
+    #[test]
+    fn nodes_are_used_up_where_another_like_the_last_would_pass_what_the_pool_allows() {
+        let batch = |attempt: u32| Batch {
+            name: "b".to_owned(),
+            uid: "u".to_owned(),
+            created: None,
+            deleting: false,
+            spec: std::sync::Arc::default(),
+            status: BatchStatus { attempt, ..BatchStatus::default() },
+            newer: None,
+        };
+        let tried = Probes { count: 2, micro_usd: 30, last: Some(probe("b", 3, 20)) };
+        let used_up = |clocks: &JoinClocks, attempt: u32| tried.are_used_up(&batch(attempt), clocks);
+        assert!(!used_up(&clocks(3, 50), 4) && used_up(&clocks(3, 49), 4) && used_up(&clocks(2, 50), 4));
+        assert!(!used_up(&clocks(2, 30), 2), "the last of them is its next");
+        assert!(!Probes::default().are_used_up(&batch(0), &clocks(1, 0)), "nothing is known of the price");
     }
 
     #[test]

@@ -236,7 +236,9 @@ impl Supply for Offers<'_> {
     }
 
     fn blocked_pool(&self, batch: &Batch) -> Option<String> {
-        batch.spec.node_pools.iter().find(|pool| self.is_blocked(pool)).cloned()
+        let blocked = || batch.spec.node_pools.iter().filter(|pool| self.is_blocked(pool));
+        let goes_on = |pool: &&String| !self.probes(pool).are_used_up(batch, &self.join(Some(pool)));
+        blocked().find(goes_on).or_else(|| blocked().next()).cloned()
     }
 
     fn is_blocked_by(&self, pool: &str, batch: &str) -> bool {

@@ -2,7 +2,9 @@
 
 use muster_core::batch::{Change, JoinClocks, Look, Made, Probe, Probes, Sight};
 use muster_core::ec2::{CapacityType, Target};
-use muster_core::model::batch::{AttemptOutcome, Batch, BatchPhase, BatchStatus, Hold, HoldReason};
+use muster_core::model::batch::{
+    AttemptOutcome, Batch, BatchPhase, BatchSpec, BatchStatus, CandidateRow, Hold, HoldReason,
+};
 use muster_core::model::gang::Phase;
 use muster_core::offering::{Exclusion, Ranked};
 use muster_core::reason::Why;
@@ -37,7 +39,19 @@ fn lost() -> BatchStatus {
 }
 
 fn held(reason: HoldReason) -> BatchStatus {
-    BatchStatus { held: Some(Hold { reason, seen: "1".to_owned() }), misses: 2, failed_rounds: 3, ..lost() }
+    let candidates = vec![CandidateRow {
+        node_pool: "p0".to_owned(),
+        instance_type: "p5.48xlarge".to_owned(),
+        zone: "a".to_owned(),
+        subnet: "subnet-a".to_owned(),
+        capacity_type: CapacityType::OnDemand,
+        count: 1,
+        group: false,
+        reservation: None,
+        price: Some(100_000_000),
+        why: "it was offered".to_owned(),
+    }];
+    BatchStatus { held: Some(Hold { reason, seen: "1".to_owned() }), misses: 2, failed_rounds: 3, candidates, ..lost() }
 }
 
 #[test]
@@ -191,12 +205,18 @@ fn probing(one: impl FnOnce(&mut Scene)) -> Scene {
         .status(|status| status.next_attempt_after = Some(at(NOW)))
         .with(|scene| {
             scene.says.unready = Some("the pool is blocked");
-            scene.says.blocked_pool = Some("p0");
+            scene.says.blocked_pools = &["p0"];
             scene.says.blocked = true;
             scene.says.one =
                 ranking(&[other("a", |one| (one.count, one.total_micro_usd_per_hour) = (1, 100_000_000))], &[]);
         })
         .with(one)
+}
+
+fn pools(batch: &mut Batch, names: &[&str]) {
+    let mut spec = BatchSpec::clone(&batch.spec);
+    spec.node_pools = names.iter().map(|name| (*name).to_owned()).collect();
+    batch.spec = std::sync::Arc::new(spec);
 }
 
 fn counted(batch: &str, number: u32, micro_usd: u64) -> Probes {
@@ -256,16 +276,45 @@ fn one_batch_at_a_time_tries_one_node_of_a_blocked_pool_after_each_pause_and_no_
         ("a dry run only tells", probing(|scene| scene.dry_run = true)),
         ("a batch before it waits for the same pool", another("Z-1", |_| {})),
         ("a batch after it waits for the same pool", another("b-1", |_| {})),
-        ("a batch before it is being deleted", another("Z-1", |other| other.deleting = true)),
-        ("a batch before it waits for something else", another("Z-1", |other| other.status.held = None)),
         (
-            "a batch before it waits for another pool",
-            another("Z-1", |other| {
-                let mut spec = muster_core::model::batch::BatchSpec::clone(&other.spec);
-                spec.node_pools = vec!["p1".to_owned()];
-                other.spec = std::sync::Arc::new(spec);
+            "not even one node was offered when it looked last, and one is",
+            probing(|scene| scene.batch.status.candidates.clear()),
+        ),
+        (
+            "not even one node was offered when it looked last, nor is one",
+            probing(|scene| {
+                scene.batch.status.candidates.clear();
+                scene.says.one = ranking(&[], &[]);
             }),
         ),
+        (
+            "a batch before it found that not even one node is offered",
+            another("Z-1", |other| {
+                other.status.candidates.clear();
+            }),
+        ),
+        (
+            "a batch before it has not looked yet",
+            another("Z-1", |other| {
+                (other.status.candidates, other.status.failed_rounds) = (Vec::new(), 1);
+            }),
+        ),
+        (
+            "a batch before it tries a node of another pool first",
+            another("Z-1", |other| pools(other, &["p1", "p0"])).with(|scene| scene.says.blocked_pools = &["p0", "p1"]),
+        ),
+        (
+            "a batch before it tries a node of this pool, and would try another next",
+            another("Z-1", |other| {
+                pools(other, &["p1", "p0"]);
+                other.status.phase = BatchPhase::Launching;
+                other.status.attempts[0].probe = true;
+            })
+            .with(|scene| scene.says.blocked_pools = &["p0", "p1"]),
+        ),
+        ("a batch before it is being deleted", another("Z-1", |other| other.deleting = true)),
+        ("a batch before it waits for something else", another("Z-1", |other| other.status.held = None)),
+        ("a batch before it waits for another pool", another("Z-1", |other| pools(other, &["p1"]))),
     ];
     compare("pending-probes", &rows);
 }

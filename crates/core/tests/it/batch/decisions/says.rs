@@ -15,7 +15,7 @@ use super::super::made;
 #[derive(Clone)]
 pub(super) struct Says {
     pub(super) unready: Option<&'static str>,
-    pub(super) blocked_pool: Option<&'static str>,
+    pub(super) blocked_pools: &'static [&'static str],
     pub(super) blocked_by: Option<&'static str>,
     pub(super) blocked: bool,
     pub(super) probes: Probes,
@@ -46,7 +46,7 @@ impl Default for Says {
         let nothing = || Ranking { candidates: Vec::new(), excluded: Vec::new() };
         Self {
             unready: None,
-            blocked_pool: None,
+            blocked_pools: &[],
             blocked_by: None,
             blocked: false,
             probes: Probes::default(),
@@ -75,8 +75,8 @@ impl Supply for Says {
     fn unready(&self, _batch: &Batch) -> Option<String> {
         self.unready.map(str::to_owned)
     }
-    fn blocked_pool(&self, _batch: &Batch) -> Option<String> {
-        self.blocked_pool.map(str::to_owned)
+    fn blocked_pool(&self, batch: &Batch) -> Option<String> {
+        batch.spec.node_pools.iter().find(|pool| self.blocked_pools.contains(&pool.as_str())).cloned()
     }
     fn is_blocked_by(&self, _pool: &str, batch: &str) -> bool {
         self.blocked_by == Some(batch)
