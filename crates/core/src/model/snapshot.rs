@@ -229,10 +229,14 @@ impl Snapshot {
             same.or_else(|| self.all_members(&gang.key).find_map(asks))
         };
         let mut samples: BTreeMap<&Arc<str>, Option<Usage>> = BTreeMap::new();
+        // What a member that failed had is kept like that of the others, where all of them are evicted for it and start again.
+        let begins_again =
+            gang.held.is_some() || usize::try_from(gang.minimum).is_ok_and(|minimum| minimum >= gang.places.len());
         for place in gang.places.iter().filter(|place| !place.done) {
             let pod = place.uid.as_ref().and_then(|uid| self.pods.get(uid));
             let held = match pod {
-                Some(pod) if pod.node.is_some() || pod.ended => continue,
+                Some(pod) if pod.is_done() || pod.ended && !begins_again => continue,
+                Some(pod) if pod.node.is_some() && !pod.ended => continue,
                 Some(pod) => asks(pod),
                 // A place without a pod stays assigned to the one that is still to come.
                 None => samples.entry(&place.role).or_insert_with(|| sample(&place.role)).clone().or_else(|| {

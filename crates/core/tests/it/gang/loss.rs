@@ -192,6 +192,18 @@ fn a_gang_that_was_evicted_and_is_suspended_before_it_is_back_keeps_nothing() {
 }
 
 #[test]
+fn the_node_of_a_member_that_failed_is_kept_too_while_its_gang_is_evicted() {
+    let mut sim = running(4);
+    sim.end("train-1", false);
+    sim.gang("other", 2, 2);
+    for _ in 0..4 {
+        sim.step();
+        assert!(!matches!(sim.phase("other"), Phase::Planned | Phase::Released), "one node is free");
+    }
+    assert_eq!(sim.phase("train"), Phase::Degraded);
+}
+
+#[test]
 fn a_evicted_gang_keeps_the_capacity_it_had_and_nobody_else_takes_it() {
     let mut sim = running(4);
     let nodes = |sim: &Sim| sim.state("train").places.iter().map(|place| place.node.clone()).collect::<BTreeSet<_>>();
