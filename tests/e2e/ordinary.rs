@@ -624,7 +624,7 @@ async fn a_pod_goes_to_the_zone_of_pods_in_namespaces_that_a_label_selects_once_
         "namespaceSelector": {"matchLabels": {"tier": "backend"}},
     }]}}});
     deploy_with(&stack, "front", 1, "6", "3Gi", &near).await;
-    event(&stack, "Pod", "NoOfferFits", "pod affinity").await;
+    event(&stack, "Pod", "NoOfferFits", "affinity excludes every node").await;
 
     let labelled = Patch::Merge(json!({"metadata": {"labels": {"tier": "backend"}}}));
     let namespaces: Api<Namespace> = Api::all(stack.admin().unwrap());
