@@ -247,7 +247,7 @@ fn one(
             return Err(why.to_string());
         }
     }
-    let zones = zones(pool, class, known_zones);
+    let zones = zones(pool, class, &catalogue.zones, known_zones);
     if zones.is_empty() {
         launched.clear();
     }
@@ -268,10 +268,19 @@ fn launches(class: Option<&EC2NodeClass>, info: &InstanceTypeInfo) -> bool {
     if resolved { supply::launches(class, info) } else { node_class::interfaces_fit(class, info).is_ok() }
 }
 
-/// Zones of the class's subnets, else those the requirements name, else those of the nodes, else one unknown.
-pub(crate) fn zones(pool: &NodePool, class: Option<&EC2NodeClass>, known: &BTreeSet<&str>) -> Vec<Option<String>> {
+/// Zones of the class's subnets, else those of the catalogue, else those the requirements name, else those of the nodes, else one
+/// unknown. A class of which no subnets are known has one in every zone of the catalogue.
+pub(crate) fn zones(
+    pool: &NodePool,
+    class: Option<&EC2NodeClass>,
+    of_catalogue: &BTreeSet<String>,
+    known: &BTreeSet<&str>,
+) -> Vec<Option<String>> {
     let subnets = class.and_then(|class| class.status.as_ref()).map(|status| status.subnets.as_slice());
     let mut zones: BTreeSet<&str> = subnets.unwrap_or_default().iter().map(|subnet| subnet.zone.as_str()).collect();
+    if zones.is_empty() {
+        zones = of_catalogue.iter().map(String::as_str).collect();
+    }
     if zones.is_empty() {
         let named = rules::of_key(pool, keys::ZONE)
             .filter(|topology_request| topology_request.operator == NodeRequirementOperator::In);

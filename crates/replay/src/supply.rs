@@ -119,11 +119,7 @@ impl Supply {
             .and_then(|class| class.status.as_ref())
             .map(|status| status.subnets.iter().map(|subnet| subnet.zone.as_str()).collect())
             .unwrap_or_default();
-        let zones: Vec<Option<String>> = if subnets.is_empty() && !catalogue.zones.is_empty() {
-            catalogue.zones.iter().cloned().map(Some).collect()
-        } else {
-            pools::zones(pool, class, known_zones)
-        };
+        let zones = pools::zones(pool, class, &catalogue.zones, known_zones);
         let (index, before) = (self.pools.len(), self.offers.len());
         let mut unpriced = BTreeSet::new();
         let taints = rules::taints(pool)?;

@@ -17,6 +17,8 @@ mod mixes;
 mod ordinary;
 mod passes;
 mod remedies;
+mod scene;
 mod schema;
 mod strict;
+mod supplied;
 mod support;

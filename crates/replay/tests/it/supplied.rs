@@ -1,0 +1,34 @@
+//! What pools supply: zones, prices, ceilings, reservations, and why there is nothing to be had.
+
+use serde_json::{Value, json};
+
+use crate::scene::{catalogue, class, job, node, of_ec2, planned, pod, pool, price};
+
+/// Types of the nodes to launch.
+fn types(document: &Value) -> Vec<&str> {
+    document["nodes"].as_array().unwrap().iter().map(|node| node["type"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_class_without_a_status_has_every_zone_of_the_catalogue_for_gangs_as_well_as_for_other_pods() {
+    let prices = [price("m5.large", "z-1", 96_000), price("m5.large", "z-2", 95_000)];
+    let catalogue = catalogue(&[of_ec2("m5.large", 2)], &prices);
+    let gang = job(2, "1500m", |_| {});
+    // Where a node stands says nothing of where others may be launched.
+    let elsewhere = node("n", |node| {
+        node["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!("z-9");
+        node["spec"]["unschedulable"] = json!(true);
+    });
+    for objects in [
+        vec![pool(|_| {}), class(|_| {}), gang.clone(), pod("a", "1500m", |_| {})],
+        vec![pool(|_| {}), class(|_| {}), gang.clone(), pod("a", "1500m", |_| {}), elsewhere],
+    ] {
+        let document = planned(&objects, &catalogue);
+        let provision = &document["gangs"][0]["buy"][0];
+        assert_eq!((&provision["zone"], &provision["count"]), (&json!("z-2"), &json!(2)), "{document:#}");
+        assert_eq!(document["nodes"][0]["zone"], "z-2");
+    }
+    let subnets = class(|class| class["status"] = json!({"subnets": [{"id": "subnet-1", "zone": "z-1"}]}));
+    let document = planned(&[pool(|_| {}), subnets, gang], &catalogue);
+    assert_eq!(document["gangs"][0]["buy"][0]["zone"], "z-1", "{document:#}");
+}
