@@ -131,6 +131,10 @@ pub const ARCH: &str = "kubernetes.io/arch";
 /// Well-known: operating system.
 pub const OS: &str = "kubernetes.io/os";
 
+/// Labels of a Job's pods: the Job's name, under both keys that it has had.
+pub const JOB_NAME: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];
+/// Labels of a Job's pods: the Job's UID, under both keys that it has had.
+pub const JOB_CONTROLLER_UID: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
 /// Label and annotation of an Indexed Job's pods: the completion index.
 pub const JOB_COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 

@@ -11,15 +11,16 @@ use muster_core::model::pod::{AntiAffinityTerm, DomainTerm, Neighbour, Shape, To
 use muster_core::model::resources::DEVICE_CLASS;
 
 use super::selectors::{label_requirements, selects};
+use crate::keys;
 
 /// The label by which a pod keeps to itself on a node.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Labels that the pods of one workload have, and nobody else.
 const WORKLOADS: [&str; 8] = [
-    "batch.kubernetes.io/controller-uid",
-    "controller-uid",
-    "batch.kubernetes.io/job-name",
-    "job-name",
+    keys::JOB_CONTROLLER_UID[0],
+    keys::JOB_CONTROLLER_UID[1],
+    keys::JOB_NAME[0],
+    keys::JOB_NAME[1],
     "jobset.sigs.k8s.io/jobset-name",
     "leaderworkerset.sigs.k8s.io/group-key",
     "training.kubeflow.org/job-name",

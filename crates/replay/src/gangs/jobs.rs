@@ -27,7 +27,7 @@ impl Finder<'_> {
         let own: Vec<&Known> = pods.iter().filter(|known| is_of(&known.object, uid)).collect();
         let live: Vec<&&Known> = own.iter().filter(|known| known.core.is_live()).collect();
         // A pod that exists shows what admission made of the template.
-        let pattern = live.first().map_or_else(|| from_template(spec), |known| Pod::clone(&known.object));
+        let pattern = live.first().map_or_else(|| from_template(job, spec), |known| Pod::clone(&known.object));
         let mut pattern = unbound(pattern, job);
         if !is_ours(&pattern, self.scheduler_names) {
             return;
@@ -134,9 +134,21 @@ fn wanted(spec: &JobSpec) -> usize {
     usize::try_from(wanted).unwrap_or(0).min(MAX_PLACES + 1)
 }
 
-fn from_template(spec: &JobSpec) -> Pod {
+/// A pod as the template has it, with the labels that the API server adds to that where it makes the selector: a Job that was
+/// written by hand lacks them.
+fn from_template(job: &Job, spec: &JobSpec) -> Pod {
     let template = spec.template.clone();
-    Pod { metadata: template.metadata.unwrap_or_default(), spec: template.spec, status: None }
+    let mut metadata = template.metadata.unwrap_or_default();
+    if spec.manual_selector != Some(true) {
+        let ObjectMeta { name, uid, .. } = &job.metadata;
+        let labels = metadata.labels.get_or_insert_default();
+        let of =
+            |keys: [&'static str; 2], value: &Option<String>| keys.map(|key| Some((key.to_owned(), value.clone()?)));
+        for (key, value) in of(keys::JOB_NAME, name).into_iter().chain(of(keys::JOB_CONTROLLER_UID, uid)).flatten() {
+            labels.entry(key).or_insert(value);
+        }
+    }
+    Pod { metadata, spec: template.spec, status: None }
 }
 
 /// The pod before it is created: no name, no node, no state.

@@ -22,3 +22,4 @@ mod schema;
 mod strict;
 mod supplied;
 mod support;
+mod uncreated;
