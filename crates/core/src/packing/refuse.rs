@@ -1,5 +1,7 @@
-//! Why a class finds no new node, pool by pool: the obstacle of the offer that comes furthest.
+//! Why a class finds no new node, pool by pool: the obstacle of the offer that comes nearest.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::fit::{self, Misfit};
@@ -9,8 +11,11 @@ use super::compile::accepts;
 use super::problem::{Class, Offer, Place, Plan, Problem, Rule};
 use super::state::amount;
 
-/// What keeps a class from every offer of a pool. A later one is closer to a place.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Parts in which a shortage is compared with what is asked for.
+const PARTS: i128 = 1_000_000;
+
+/// What keeps a class from every offer of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// The pool offers nothing.
     NothingOffered,
@@ -24,11 +29,11 @@ pub enum Obstacle {
     Volume,
     /// A host port that DaemonSets take.
     Port,
-    /// Not even an empty node has so much: the resource, and what is short on the largest.
+    /// Not even an empty node has so much: the resource, and what is short on the one that lacks least.
     Insufficient(ResourceName, i64),
     /// Fewer distinct values of a label are left than the pool asks for.
     MinValues(Arc<str>),
-    /// A limit of the pool: its name, and how much is short.
+    /// A limit of the pool, or [`CEILING`](super::CEILING): its name, and how much is short.
     LimitReached(ResourceName, i64),
     /// The reservation has no free host.
     NoReservation,
@@ -42,22 +47,107 @@ pub enum Obstacle {
     KeptOff,
 }
 
-/// The obstacles of a class: index of the pool, the instance type that comes furthest, what stops it there.
+impl Obstacle {
+    /// How far an offer comes that has it: a later one is nearer to a place.
+    fn step(&self) -> u8 {
+        match self {
+            Self::NothingOffered => 0,
+            Self::Taint(_) => 1,
+            Self::UndefinedLabel(_) => 2,
+            Self::Selector => 3,
+            Self::Volume => 4,
+            Self::Port => 5,
+            Self::Insufficient(..) => 6,
+            Self::MinValues(_) => 7,
+            Self::LimitReached(..) => 8,
+            Self::NoReservation => 9,
+            Self::Spread => 10,
+            Self::Affinity => 11,
+            Self::AntiAffinity => 12,
+            Self::KeptOff => 13,
+        }
+    }
+
+    /// Whether it says that no node which is offered would take the class, whatever else there is.
+    #[must_use]
+    pub fn is_of_every_node(&self) -> bool {
+        match self {
+            Self::NothingOffered
+            | Self::Taint(_)
+            | Self::UndefinedLabel(_)
+            | Self::Selector
+            | Self::Volume
+            | Self::Port
+            | Self::Insufficient(..) => true,
+            Self::MinValues(_)
+            | Self::LimitReached(..)
+            | Self::NoReservation
+            | Self::Spread
+            | Self::Affinity
+            | Self::AntiAffinity
+            | Self::KeptOff => false,
+        }
+    }
+}
+
+/// What is short: of how many names, and how much of what is asked for or left, in all.
+type Shortage = (usize, i128);
+
+/// The obstacles of a class: index of the pool, the instance type that comes nearest, what stops it there.
 #[must_use]
 pub fn obstacles(problem: &Problem, plan: &Plan, class: usize) -> Vec<(usize, Option<Arc<str>>, Obstacle)> {
     let Some(class) = problem.classes.get(class) else { return Vec::new() };
-    let furthest = |pool: usize| {
+    let nearest = |pool: usize| {
         let offers = problem.offers.iter().filter(|offer| offer.pool == pool);
-        let obstacle = |offer: &Offer| (obstacle(problem, plan, class, offer), Arc::clone(&offer.instance_type));
-        let best = offers.map(obstacle).max_by(|one, other| one.0.cmp(&other.0).then_with(|| other.1.cmp(&one.1)));
-        best.map_or((pool, None, Obstacle::NothingOffered), |(obstacle, name)| (pool, Some(name), obstacle))
+        let lacking = lacking_values(problem, class, pool);
+        let obstacle = |offer: &Offer| {
+            let (obstacle, short) = obstacle(problem, plan, class, offer, lacking.get(&offer.variant));
+            // The one with the least shortage, of equals the first by name.
+            ((obstacle.step(), Reverse(short), Reverse(Arc::clone(&offer.instance_type))), obstacle)
+        };
+        match offers.map(obstacle).max_by(|(one, _), (other, _)| one.cmp(other)) {
+            Some(((.., Reverse(name)), obstacle)) => (pool, Some(name), obstacle),
+            None => (pool, None, Obstacle::NothingOffered),
+        }
     };
-    (0..problem.pools.len()).map(furthest).collect()
+    (0..problem.pools.len()).map(nearest).collect()
 }
 
-fn obstacle(problem: &Problem, plan: &Plan, class: &Class, offer: &Offer) -> Obstacle {
+/// Whether an empty node of an offer holds a pod of the class.
+fn holds(class: &Class, offer: &Offer) -> bool {
+    accepts(class, &offer.node)
+        && fit::ports_free(&class.shape.ports, &offer.overhead.ports)
+        && fit::insufficient(&class.shape, &offer.node, &offer.overhead).is_empty()
+        && !class.is_kept_off(offer)
+}
+
+/// The first key of the pool's `minValues` of which the offers that hold the class have too few values, by variant. No other plan
+/// changes that, so it comes before limits and constraints.
+fn lacking_values(problem: &Problem, class: &Class, pool: usize) -> BTreeMap<u32, Arc<str>> {
+    let min_values = &problem.pools[pool].min_values;
+    let mut holding: BTreeMap<u32, Vec<&Offer>> = BTreeMap::new();
+    if !min_values.is_empty() {
+        for offer in problem.offers.iter().filter(|offer| offer.pool == pool && holds(class, offer)) {
+            holding.entry(offer.variant).or_default().push(offer);
+        }
+    }
+    let lacking = |offers: &[&Offer]| {
+        let values = |key| offers.iter().filter_map(|offer| offer.node.labels.get(key)).collect::<BTreeSet<_>>().len();
+        min_values.iter().find(|(key, least)| values(key) < *least as usize).map(|(key, _)| Arc::clone(key))
+    };
+    holding.into_iter().filter_map(|(variant, offers)| Some((variant, lacking(&offers)?))).collect()
+}
+
+fn obstacle(
+    problem: &Problem,
+    plan: &Plan,
+    class: &Class,
+    offer: &Offer,
+    lacking_values: Option<&Arc<str>>,
+) -> (Obstacle, Shortage) {
+    let nothing = (0, 0);
     if !accepts(class, &offer.node) {
-        return match fit::accepts(&class.shape, &offer.node) {
+        let refused = match fit::accepts(&class.shape, &offer.node) {
             Err(Misfit::Selector) => undefined(class, offer).map_or(Obstacle::Selector, Obstacle::UndefinedLabel),
             Err(Misfit::Volume) => Obstacle::Volume,
             Err(Misfit::Taint { taint }) => Obstacle::Taint(taint),
@@ -72,41 +162,64 @@ fn obstacle(problem: &Problem, plan: &Plan, class: &Class, offer: &Offer) -> Obs
                 | Misfit::Shared,
             ) => Obstacle::Taint("PreferNoSchedule".into()),
         };
+        return (refused, nothing);
     }
     if !fit::ports_free(&class.shape.ports, &offer.overhead.ports) {
-        return Obstacle::Port;
+        return (Obstacle::Port, nothing);
     }
-    if let Some(resource) = fit::insufficient(&class.shape, &offer.node, &offer.overhead).into_iter().next() {
+    let lacks = fit::insufficient(&class.shape, &offer.node, &offer.overhead).into_iter().map(|resource| {
         let has = fit::free_of(&offer.node.allocatable, &offer.overhead.requested, resource.as_str());
-        let short = class.shape.requests.get(resource.as_str()).saturating_sub(has);
-        return Obstacle::Insufficient(resource, short);
+        let asks = class.shape.requests.get(resource.as_str());
+        (resource, asks.saturating_sub(has), asks)
+    });
+    if let Some((resource, short, shortage)) = shortage(lacks) {
+        return (Obstacle::Insufficient(resource, short), shortage);
     }
     if class.is_kept_off(offer) {
-        return Obstacle::KeptOff;
+        return (Obstacle::KeptOff, nothing);
+    }
+    if let Some(key) = lacking_values {
+        return (Obstacle::MinValues(Arc::clone(key)), nothing);
     }
     let pool = &problem.pools[offer.pool];
+    let planned = || plan.nodes.iter().map(|node| &problem.offers[node.offer]);
     let used = |name: &str| -> i64 {
-        let nodes = plan.nodes.iter().map(|node| &problem.offers[node.offer]).filter(|other| other.pool == offer.pool);
-        nodes.map(|other| amount(other, name)).sum()
+        let nodes = planned().filter(|other| other.pool == offer.pool);
+        nodes.map(|other| amount(other, name)).fold(0, i64::saturating_add)
     };
-    for (name, left) in &pool.left {
+    let passed = pool.left.iter().filter(|(name, _)| amount(offer, name.as_str()) > 0).filter_map(|(name, left)| {
         let short = used(name.as_str()).saturating_add(amount(offer, name.as_str())).saturating_sub(*left);
-        if short > 0 && amount(offer, name.as_str()) > 0 {
-            return Obstacle::LimitReached(name.clone(), short);
+        (short > 0).then(|| (name.clone(), short, *left))
+    });
+    if let Some((name, short, shortage)) = shortage(passed) {
+        return (Obstacle::LimitReached(name, short), shortage);
+    }
+    if let Some((free, name)) = offer.free.zip(offer.reservation.as_ref()) {
+        let taken = planned().filter(|other| other.reservation.as_ref() == Some(name)).count();
+        if taken >= free as usize {
+            return (Obstacle::NoReservation, nothing);
         }
-    }
-    if let Some((key, _)) = pool.min_values.first().filter(|_| class.rules.is_empty()) {
-        return Obstacle::MinValues(Arc::clone(key));
-    }
-    if offer.free.is_some() && class.rules.is_empty() {
-        return Obstacle::NoReservation;
     }
     let kind = |rule: &Rule| match rule {
         Rule::Spread(_) => Obstacle::Spread,
         Rule::Affinity(_) => Obstacle::Affinity,
         Rule::AntiAffinity(_) => Obstacle::AntiAffinity,
     };
-    class.rules.iter().map(kind).max().unwrap_or(Obstacle::AntiAffinity)
+    let of_rules = class.rules.iter().map(kind).max_by_key(Obstacle::step);
+    // Where nothing that the pod asks for is in the way, it is what its node would have to leave.
+    let of_pool = || pool.min_values.first().map(|(key, _)| Obstacle::MinValues(Arc::clone(key)));
+    let of_offer = || offer.free.map(|_| Obstacle::NoReservation);
+    (of_rules.or_else(of_pool).or_else(of_offer).unwrap_or(Obstacle::AntiAffinity), nothing)
+}
+
+/// The first of what is short, and how much of everything is, each measured by what is asked for or left of it.
+fn shortage(short: impl Iterator<Item = (ResourceName, i64, i64)>) -> Option<(ResourceName, i64, Shortage)> {
+    let (mut first, mut sum) = (None, (0, 0));
+    for (name, short, of) in short {
+        sum = (sum.0 + 1, sum.1 + i128::from(short) * PARTS / i128::from(of.max(1)));
+        first.get_or_insert((name, short));
+    }
+    first.map(|(name, short)| (name, short, sum))
 }
 
 /// A label that the class asks for by selector and no node of the offer carries.

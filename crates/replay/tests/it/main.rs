@@ -14,6 +14,7 @@ mod hostile;
 mod judge;
 mod leaving;
 mod mixes;
+mod nearest;
 mod ordinary;
 mod passes;
 mod remedies;
