@@ -255,7 +255,8 @@ struct Sold {
     capacity_type: CapacityType,
     reservation: Option<String>,
     free: Option<u32>,
-    price: u64,
+    /// As lists have it, for what is reserved too.
+    list_price: u64,
 }
 
 /// Whether the pool's requirements hold for a type with the pool's own labels. Zone and capacity type are of the offering, a
@@ -322,8 +323,7 @@ fn offered(
             capacity_type: one.capacity_type,
             reservation: one.reservation.clone(),
             free: one.free,
-            // A reservation is paid for anyway.
-            price: if one.capacity_type == CapacityType::Reserved { 0 } else { one.usd_micro_per_hour },
+            list_price: one.usd_micro_per_hour,
         };
         return offerings.iter().filter(|one| one.available).map(sold).collect();
     }
@@ -338,7 +338,7 @@ fn offered(
             match catalogue.prices.price(name, zone.as_deref().unwrap_or_default(), capacity_type) {
                 Some(price) => {
                     let zone = zone.clone();
-                    found.push(Sold { zone, capacity_type, reservation: None, free: None, price });
+                    found.push(Sold { zone, capacity_type, reservation: None, free: None, list_price: price });
                 }
                 None => {
                     unpriced.insert(name.to_owned());
@@ -397,7 +397,9 @@ fn offer(
         capacity_type: sold.capacity_type,
         reservation: sold.reservation.as_deref().map(Arc::from),
         free: sold.free,
-        price: sold.price,
+        // A reservation is paid for anyway.
+        price: if sold.capacity_type == CapacityType::Reserved { 0 } else { sold.list_price },
+        list_price: sold.list_price,
         node: Arc::new(node),
         overhead,
         capacity: known.capacity.clone(),

@@ -78,6 +78,7 @@ fn of_pool(context: &Context, state: &State, pool: &NodePool, left: &Ledger, all
             reservation: sold.reservation.map(|reservation| reservation.id.as_str().into()),
             free: sold.reservation.map(|reservation| reservation.free),
             price: sold.price,
+            list_price: sold.list_price,
             node: Arc::new(new.node),
             overhead: new.overhead,
             capacity: new.capacity,
@@ -91,7 +92,9 @@ fn of_pool(context: &Context, state: &State, pool: &NodePool, left: &Ledger, all
                 && !refusals.was_full(&reservation.id, now);
             if zones.contains(&reservation.zone) {
                 // It is paid for whether it is used or not.
-                let sold = Sold { reservation: Some(reservation), price: 0, open };
+                let list_price = catalogue.prices.price(&info.name, &reservation.zone, CapacityType::Reserved);
+                let list_price = list_price.unwrap_or(0);
+                let sold = Sold { reservation: Some(reservation), price: 0, list_price, open };
                 add(info, &reservation.zone, CapacityType::Reserved, sold);
             }
         }
@@ -107,7 +110,7 @@ fn of_pool(context: &Context, state: &State, pool: &NodePool, left: &Ledger, all
                     continue;
                 }
                 let Some(price) = catalogue.prices.price(&info.name, zone, capacity_type) else { continue };
-                add(info, zone, capacity_type, Sold { reservation: None, price, open: true });
+                add(info, zone, capacity_type, Sold { reservation: None, price, list_price: price, open: true });
             }
         }
     }
@@ -142,6 +145,8 @@ struct Sold<'a> {
     reservation: Option<&'a Reservation>,
     /// Micro-dollars per hour.
     price: u64,
+    /// The same as lists have it.
+    list_price: u64,
     /// Whether nothing is known against it.
     open: bool,
 }

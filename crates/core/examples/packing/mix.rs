@@ -101,6 +101,7 @@ fn offer(number: u32, zone: &str, capacity_type: CapacityType) -> Offer {
         reservation: None,
         free: None,
         price,
+        list_price: price,
         node: Arc::new(node),
         overhead: Usage::default(),
         capacity: amounts(cores * 1_000, cores * 2 * gib),

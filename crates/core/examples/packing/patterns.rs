@@ -113,6 +113,7 @@ fn offer(name: &str, zone: &str, cpu: i64, memory: i64, price: u64) -> Offer {
         reservation: None,
         free: None,
         price,
+        list_price: price,
         node: Arc::new(node),
         overhead: Usage::default(),
         capacity: Resources::from_iter([("cpu", cpu), ("memory", memory)]),

@@ -201,12 +201,12 @@ impl<'a> Compiled<'a> {
     }
 }
 
-/// Price, then the names that make the order total.
+/// Price, then what is tied up by it, then the names that make the order total.
 fn order(problem: &Problem, index: usize) -> impl Ord + use<> {
     let offer = &problem.offers[index];
     let pool = problem.pools.get(offer.pool).map(|pool| Arc::clone(&pool.name));
     let names = (Arc::clone(&offer.instance_type), offer.zone.clone(), offer.capacity_type, offer.reservation.clone());
-    (offer.price, offer.reservation.is_none(), names, pool, offer.variant, index)
+    (offer.price, offer.reservation.is_none(), offer.list_price, names, pool, offer.variant, index)
 }
 
 /// Which offers and which nodes take each class, by everything that is no amount.

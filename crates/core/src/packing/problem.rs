@@ -235,6 +235,8 @@ pub struct Offer {
     pub free: Option<u32>,
     /// Micro-dollars per hour; 0 for a reservation, which is paid for anyway.
     pub price: u64,
+    /// The same as lists have it, for a reservation too: of offers that cost the same the one with the least is taken.
+    pub list_price: u64,
     /// The node as it would register, without its hostname.
     pub node: Arc<Node>,
     /// What DaemonSets take of it.

@@ -52,6 +52,7 @@ fn offered(instance_type: &str, cpu: i64, gpus: i64, price: u64) -> Offered {
         reservation: None,
         free: None,
         price,
+        list_price: price,
         capacity: node.allocatable.clone(),
         node: Arc::new(node),
         overhead: Usage::default(),

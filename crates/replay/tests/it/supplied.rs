@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::scene::{catalogue, class, job, node, of_ec2, planned, pod, pool, price};
+use crate::scene::{catalogue, class, described, job, node, of_ec2, planned, pod, pool, price};
 
 /// Types of the nodes to launch.
 fn types(document: &Value) -> Vec<&str> {
@@ -31,4 +31,35 @@ fn a_class_without_a_status_has_every_zone_of_the_catalogue_for_gangs_as_well_as
     let subnets = class(|class| class["status"] = json!({"subnets": [{"id": "subnet-1", "zone": "z-1"}]}));
     let document = planned(&[pool(|_| {}), subnets, gang], &catalogue);
     assert_eq!(document["gangs"][0]["buy"][0]["zone"], "z-1", "{document:#}");
+}
+
+#[test]
+fn of_free_reservations_the_one_that_is_cheapest_on_the_list_is_taken_and_costs_nothing() {
+    let reserved = |name: &'static str, cpu: &str, price: u64| {
+        described(name, cpu, price, |offering| {
+            offering["market"] = json!("reserved");
+            offering["reservation"] = json!(format!("cr-{name}"));
+            offering["free"] = json!(1);
+        })
+    };
+    let kinds =
+        [reserved("a-large", "16", 900_000), reserved("b-middle", "4", 400_000), reserved("z-small", "2", 100_000)];
+    let catalogue = catalogue(&kinds, &[]);
+    let document = planned(&[pool(|_| {}), pod("a", "1", |_| {})], &catalogue);
+    assert_eq!(types(&document), ["z-small"], "{document:#}");
+    assert_eq!(
+        (&document["nodes"][0]["usdMicroPerHour"], &document["cost"]["usdMicroPerHour"]),
+        (&json!(0), &json!(0))
+    );
+    // Two that do not share a node take the two cheapest.
+    let alone = |pod: &mut Value| {
+        pod["metadata"]["labels"] = json!({"app": "a"});
+        let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}});
+        pod["spec"]["affinity"] =
+            json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+    };
+    let document = planned(&[pool(|_| {}), pod("a", "1", alone), pod("b", "1", alone)], &catalogue);
+    let mut launched = types(&document);
+    launched.sort_unstable();
+    assert_eq!(launched, ["b-middle", "z-small"], "{document:#}");
 }

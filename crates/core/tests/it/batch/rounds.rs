@@ -192,6 +192,7 @@ fn offers(sim: &History, lessons: &Lessons, left: &Ledger) -> (Vec<Pool>, Vec<Of
                 capacity_type,
                 group: false,
             };
+            let price = sim.catalogue.prices.price(&pool.instance_type, zone, capacity_type).unwrap();
             let offer = Offer {
                 pool: index,
                 variant: 0,
@@ -200,7 +201,8 @@ fn offers(sim: &History, lessons: &Lessons, left: &Ledger) -> (Vec<Pool>, Vec<Of
                 capacity_type,
                 reservation: None,
                 free: None,
-                price: sim.catalogue.prices.price(&pool.instance_type, zone, capacity_type).unwrap(),
+                price,
+                list_price: price,
                 capacity: Resources::from_iter([("cpu", cpu)]),
                 node: Arc::new(node),
                 overhead: Usage::default(),

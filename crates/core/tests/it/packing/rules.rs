@@ -34,6 +34,7 @@ fn offer(name: &str, zone: &str, cpu: i64, price: u64, capacity_type: CapacityTy
         reservation: None,
         free: None,
         price,
+        list_price: price,
         node: Arc::new(node("new", &labels, cpu, 64)),
         overhead: Usage::default(),
         capacity: Resources::from_iter([("cpu", cpu)]),
