@@ -68,9 +68,10 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     }
     dump.complete(nodes.iter_mut());
     as_they_run(&mut dump);
-    let pools = pools::read(&mut dump, &options.catalogue, &nodes);
+    let (pools, not_ready) = pools::read(&mut dump, &options.catalogue, &nodes);
     let usable: BTreeSet<String> = pools.iter().map(|pool| pool.name.clone()).collect();
     let mut supply = Supply::read(&mut dump, options, &nodes, &usable);
+    supply.not_ready = not_ready;
     let coming = OnTheWay::read(&dump, &nodes, &supply);
     coming.all().for_each(|node| supply.comes(node));
     let ledger = pools::ledger(&pools, nodes.iter().chain(coming.all()), &options.catalogue);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use muster_api::crd::{EC2NodeClass, NodePool, NodeRequirementOperator, condition};
 use muster_api::supply::{self, Supplied};
 use muster_api::{convert, keys, new_node, node_class, pool as rules};
@@ -160,9 +161,24 @@ pub(crate) fn ledger<'a>(pools: &[Pool], nodes: impl Iterator<Item = &'a Node>, 
     ledger
 }
 
-/// The pools of a dump in order of name; one that cannot be used is reported and passed over.
-pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node]) -> Vec<Pool> {
-    let mut pools = Vec::new();
+/// Why a pool is passed over.
+enum Unusable {
+    /// It, or its class, is not Ready: why.
+    NotReady(String),
+    /// What it asks for is not understood, or nothing meets it.
+    Wrong(String),
+}
+
+impl From<String> for Unusable {
+    fn from(why: String) -> Self {
+        Self::Wrong(why)
+    }
+}
+
+/// The pools of a dump in order of name, and those that are not Ready with the reason. Every one that cannot be used is reported and
+/// passed over.
+pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node]) -> (Vec<Pool>, Vec<(String, String)>) {
+    let (mut pools, mut not_ready) = (Vec::new(), Vec::new());
     let mut unusable = Vec::new();
     let daemons: Vec<Daemon> = dump.daemon_sets.iter().filter_map(convert::daemon).collect();
     let shapes: Arc<[Shape]> = daemons.iter().map(|daemon| daemon.shape.clone()).collect();
@@ -173,13 +189,17 @@ pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node]) -> Ve
     for pool in sorted {
         match one(pool, &dump.classes, catalogue, &known_zones, (&daemons, &shapes)) {
             Ok(pool) => pools.push(pool),
-            Err(why) => unusable.push((name(pool).to_owned(), why)),
+            Err(Unusable::NotReady(why)) => {
+                not_ready.push((name(pool).to_owned(), why.clone()));
+                unusable.push((name(pool).to_owned(), format!("is not Ready: {why}")));
+            }
+            Err(Unusable::Wrong(why)) => unusable.push((name(pool).to_owned(), why)),
         }
     }
     for (name, why) in unusable {
         dump.ignore("NodePool".to_owned(), name, why);
     }
-    pools
+    (pools, not_ready)
 }
 
 /// A pool that nobody has made yet: every type of the catalogue, without taints, labels and limits.
@@ -206,16 +226,20 @@ fn one(
     catalogue: &Catalogue,
     known_zones: &BTreeSet<&str>,
     (daemons, shapes): (&[Daemon], &Arc<[Shape]>),
-) -> Result<Pool, String> {
+) -> Result<Pool, Unusable> {
     let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    if let Some(ready) = condition(conditions, "Ready").filter(|one| one.status == "False") {
-        return Err(format!("is not Ready: {}", ready.message));
+    if let Some(why) = why_not_ready(conditions) {
+        return Err(Unusable::NotReady(why.to_owned()));
     }
     if pool.metadata.deletion_timestamp.is_some() {
-        return Err("is being deleted".to_owned());
+        return Err("is being deleted".to_owned().into());
     }
     let reference = &pool.spec.template.spec.node_class_ref;
     let class = classes.iter().find(|class| class.metadata.name.as_deref() == Some(reference.name.as_str()));
+    let of_class = class.and_then(|class| class.status.as_ref()).map(|status| status.conditions.as_slice());
+    if let Some(why) = why_not_ready(of_class.unwrap_or_default()) {
+        return Err(Unusable::NotReady(format!("EC2NodeClass {}: {why}", reference.name)));
+    }
     rules::taints(pool)?;
     rules::acts(pool)?;
     let types: Vec<InstanceTypeInfo> =
@@ -226,25 +250,26 @@ fn one(
         return Err(format!(
             "spec.template.spec.requirements: no type of the catalogue {} meets all of them",
             catalogue.name
-        ));
+        )
+        .into());
     }
     let others = catalogue.described.values().map(|known| &known.capacity);
     if let Some(why) = rules::unknown_limit_of(pool, types.iter(), others) {
-        return Err(why);
+        return Err(why.into());
     }
     rules::limits(pool)?;
     rules::max_usd_per_hour(pool)?;
     let (first, mut launched) = (types.first().cloned(), types);
     launched.retain(|info| launches(class, info));
     if let (Some(class), Some(first), true) = (class, &first, launched.is_empty() && !described) {
-        return Err(supply::why_not_launched(class, first));
+        return Err(supply::why_not_launched(class, first).into());
     }
     if let Some(class) = class {
         let blocked = supply::blocked_devices(pool, class, daemons);
         let first = launched.iter().find_map(|info| supply::blocks(&blocked, class, info));
         launched.retain(|info| supply::blocks(&blocked, class, info).is_none());
         if let (Some(why), true) = (first, launched.is_empty() && !described) {
-            return Err(why.to_string());
+            return Err(why.to_string().into());
         }
     }
     let zones = zones(pool, class, &catalogue.zones, known_zones);
@@ -259,6 +284,11 @@ fn one(
         types: launched,
         daemons: Arc::clone(shapes),
     })
+}
+
+/// Why something is not Ready, if its status says so: who has no such condition was written by hand, and is.
+fn why_not_ready(conditions: &[Condition]) -> Option<&str> {
+    condition(conditions, "Ready").filter(|one| one.status != "True").map(|one| one.message.as_str())
 }
 
 /// Whether the class can launch a type, as far as the dump says: one that was written by hand has resolved no images.

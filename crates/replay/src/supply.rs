@@ -28,6 +28,17 @@ const KARPENTER_INSTANCE: &str = "karpenter.k8s.aws/instance-";
 /// Labels of a node.
 type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
+/// Why an offer that a pool allows is not to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Withheld {
+    /// Nobody knows its price.
+    Unpriced,
+    /// EC2 had no capacity for it lately.
+    Unavailable,
+    /// No reservation of it is known.
+    Unreserved,
+}
+
 /// Pools and offers, with what each pool's limits are.
 #[derive(Debug, Default)]
 pub(crate) struct Supply {
@@ -37,8 +48,10 @@ pub(crate) struct Supply {
     pub(crate) limits: Vec<BTreeMap<ResourceName, (i64, i64)>>,
     /// Offers.
     pub(crate) offers: Vec<packing::Offer>,
-    /// Per pool: types it would have if a price were known.
-    pub(crate) unpriced: Vec<BTreeSet<String>>,
+    /// What the pools allow and is not to be had.
+    pub(crate) withheld: Vec<(packing::Offer, Withheld)>,
+    /// Pools that are not Ready, with the reason.
+    pub(crate) not_ready: Vec<(String, String)>,
     /// Per pool: taints that its nodes register with and that somebody else removes.
     pub(crate) startup_taints: Vec<Vec<Taint>>,
     /// Hardware of the catalogue's types.
@@ -79,7 +92,8 @@ impl Supply {
             }
         }
         if options.karpenter_labels {
-            supply.offers.iter_mut().for_each(karpenter_labels);
+            let withheld = supply.withheld.iter_mut().map(|(offer, _)| offer);
+            supply.offers.iter_mut().chain(withheld).for_each(karpenter_labels);
         }
         for (name, why) in unusable {
             dump.ignore("NodePool".to_owned(), name, why);
@@ -120,15 +134,16 @@ impl Supply {
             .map(|status| status.subnets.iter().map(|subnet| subnet.zone.as_str()).collect())
             .unwrap_or_default();
         let zones = pools::zones(pool, class, &catalogue.zones, known_zones);
-        let (index, before) = (self.pools.len(), self.offers.len());
-        let mut unpriced = BTreeSet::new();
+        let index = self.pools.len();
+        let allowed = |supply: &Self| supply.offers.len() + supply.withheld.len();
+        let before = allowed(self);
         let taints = rules::taints(pool)?;
         let startup_taints = rules::startup_taints(pool)?;
         for (name, known) in &types {
             if !allows(&requirements, &template, known, &keys) {
                 continue;
             }
-            for offering in offered(name, known, catalogue, &zones, &mut unpriced) {
+            for offering in offered(name, known, catalogue, &zones) {
                 let in_subnets =
                     subnets.is_empty() || offering.zone.as_deref().is_some_and(|zone| subnets.contains(zone));
                 let zone_allowed = match &offering.zone {
@@ -140,18 +155,16 @@ impl Supply {
                     continue;
                 }
                 for (variant, custom) in (0..).zip(&variants) {
-                    self.offers.push(offer(
-                        (index, variant),
-                        name,
-                        known,
-                        &offering,
-                        (&template, custom, &taints),
-                        daemons,
-                    ));
+                    let of = (&template, custom, &taints[..]);
+                    let offer = offer((index, variant), name, known, &offering, of, daemons);
+                    match offering.withheld {
+                        None => self.offers.push(offer),
+                        Some(why) => self.withheld.push((offer, why)),
+                    }
                 }
             }
         }
-        if self.offers.len() == before && unpriced.is_empty() {
+        if allowed(self) == before {
             return Err(format!(
                 "spec.template.spec.requirements: no type of the catalogue {} meets all of them",
                 catalogue.name
@@ -165,7 +178,6 @@ impl Supply {
         });
         self.startup_taints.push(startup_taints);
         self.limits.push(limits);
-        self.unpriced.push(unpriced);
         Ok(())
     }
 
@@ -257,6 +269,8 @@ struct Sold {
     free: Option<u32>,
     /// As lists have it, for what is reserved too.
     list_price: u64,
+    /// Why it is not.
+    withheld: Option<Withheld>,
 }
 
 /// Whether the pool's requirements hold for a type with the pool's own labels. Zone and capacity type are of the offering, a
@@ -309,14 +323,8 @@ fn variants(requirements: &Requirements, template: &Labels, known: &BTreeSet<&st
     Ok(all)
 }
 
-/// Every way a type is sold: as its offerings say, else in each zone at the price that is known.
-fn offered(
-    name: &str,
-    known: &Described,
-    catalogue: &Catalogue,
-    zones: &[Option<String>],
-    unpriced: &mut BTreeSet<String>,
-) -> Vec<Sold> {
+/// Every way a type is sold, or would be: as its offerings say, else in each zone at the price that is known.
+fn offered(name: &str, known: &Described, catalogue: &Catalogue, zones: &[Option<String>]) -> Vec<Sold> {
     if let Some(offerings) = &known.offerings {
         let sold = |one: &Offering| Sold {
             zone: Some(one.zone.clone()),
@@ -324,26 +332,28 @@ fn offered(
             reservation: one.reservation.clone(),
             free: one.free,
             list_price: one.usd_micro_per_hour,
+            withheld: (!one.available).then_some(Withheld::Unavailable),
         };
-        return offerings.iter().filter(|one| one.available).map(sold).collect();
+        return offerings.iter().map(sold).collect();
     }
     let classes = catalogue.types.get(name).map(|info| &info.usage_classes);
     let mut found = Vec::new();
     for zone in zones {
-        for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
+        for capacity_type in [CapacityType::Spot, CapacityType::OnDemand, CapacityType::Reserved] {
             let class = if capacity_type == CapacityType::Spot { UsageClass::Spot } else { UsageClass::OnDemand };
             if classes.is_some_and(|classes| !classes.contains(&class)) {
                 continue;
             }
-            match catalogue.prices.price(name, zone.as_deref().unwrap_or_default(), capacity_type) {
-                Some(price) => {
-                    let zone = zone.clone();
-                    found.push(Sold { zone, capacity_type, reservation: None, free: None, list_price: price });
-                }
-                None => {
-                    unpriced.insert(name.to_owned());
-                }
-            }
+            let price = catalogue.prices.price(name, zone.as_deref().unwrap_or_default(), capacity_type);
+            let withheld = match (capacity_type, price) {
+                // Reservations are offerings, or nobody knows of them.
+                (CapacityType::Reserved, _) => Some(Withheld::Unreserved),
+                (CapacityType::Spot | CapacityType::OnDemand, None) => Some(Withheld::Unpriced),
+                (CapacityType::Spot | CapacityType::OnDemand, Some(_)) => None,
+            };
+            let (reservation, free) = (None, None);
+            let (zone, list_price) = (zone.clone(), price.unwrap_or(0));
+            found.push(Sold { zone, capacity_type, reservation, free, list_price, withheld });
         }
     }
     found

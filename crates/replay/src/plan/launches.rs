@@ -14,7 +14,7 @@ use crate::document::{
     AlternativeEntry, Basis, Cost, Gap, LaunchEntry, LimitEntry, NodeEntry, OverrideEntry, PodCode, PodReason, Relaxed,
     RelaxedWhat, TaintEntry,
 };
-use crate::supply::Supply;
+use crate::supply::{Supply, Withheld};
 
 /// Most nodes of one launch.
 const LAUNCH: usize = 100;
@@ -192,11 +192,22 @@ pub(super) fn code_of(misfit: &Misfit) -> PodCode {
     }
 }
 
+/// What a pool has for a pod and cannot be had; without a type: all that it has.
+pub(super) fn withheld(pool: String, instance_type: Option<&str>, why: Withheld) -> PodReason {
+    let its = instance_type.unwrap_or("its types");
+    let (code, change) = match why {
+        Withheld::Unpriced => (PodCode::PriceUnknown, format!("a price for {its}")),
+        Withheld::Unavailable => (PodCode::NoOfferFits, format!("capacity for {its}, marked as not available")),
+        Withheld::Unreserved => (PodCode::NoOfferFits, format!("a reservation of {its}, of which none is known")),
+    };
+    let instance_type = instance_type.map(str::to_owned);
+    PodReason { code, pool: Some(pool), instance_type, short: None, change: Some(change) }
+}
+
 /// Why a pool has nothing for a pod.
-pub(super) fn obstacle(pool: String, instance_type: Option<&str>, obstacle: &Obstacle, unpriced: bool) -> PodReason {
+pub(super) fn obstacle(pool: String, instance_type: Option<&str>, obstacle: &Obstacle) -> PodReason {
     let positive = |amount: i64| u64::try_from(amount).ok();
     let (code, short, change) = match obstacle {
-        Obstacle::NothingOffered if unpriced => (PodCode::PriceUnknown, None, Some("a price for its types".to_owned())),
         Obstacle::NothingOffered => (PodCode::NoOfferFits, None, None),
         Obstacle::Taint(taint) => (PodCode::Taint, None, Some(format!("tolerate {taint}"))),
         Obstacle::UndefinedLabel(key) => {

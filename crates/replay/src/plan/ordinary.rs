@@ -10,7 +10,7 @@ use muster_core::fit;
 use muster_core::model::gang::Membership;
 use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, Taint, TaintEffect};
-use muster_core::packing::{self, Class, Existing, Place, Problem, Standing};
+use muster_core::packing::{self, Class, Existing, Obstacle, Offer, Place, Problem, Standing};
 use muster_core::planner::plan::Host;
 use muster_core::topology::natural_cmp;
 
@@ -18,6 +18,7 @@ use super::{ACCELERATORS, MinValues, Planning, Preferences};
 use crate::document::{PodCode, PodEntry, PodOutcome, PodReason, Relaxed, RelaxedWhat};
 use crate::gangs::Known;
 use crate::plan::launches::{self, Launched};
+use crate::supply::Withheld;
 
 /// A pod that is planned, and its place in the document.
 struct Planned {
@@ -231,7 +232,7 @@ impl Planning<'_> {
         if of.existing_only {
             reasons.push(reason(PodCode::DoNotProvision, format!("annotated {}", keys::DO_NOT_PROVISION)));
         }
-        if problem.pools.is_empty() {
+        if problem.pools.is_empty() && self.supply.not_ready.is_empty() {
             reasons.push(reason(PodCode::NoPool, "a NodePool that offers what it needs".to_owned()));
         }
         let mut blocked: BTreeMap<String, (u32, fit::Misfit)> = BTreeMap::new();
@@ -248,15 +249,37 @@ impl Planning<'_> {
         }
         if !of.existing_only {
             for (pool, instance_type, obstacle) in packing::obstacles(problem, plan, class) {
-                let unpriced = self.supply.unpriced.get(pool).is_some_and(|types| !types.is_empty());
                 let name = problem.pools[pool].name.to_string();
-                reasons.push(launches::obstacle(name, instance_type.as_deref(), &obstacle, unpriced));
+                let withheld = self.withheld(of, pool, &obstacle);
+                reasons.push(match withheld {
+                    Some((instance_type, why)) => launches::withheld(name, instance_type, why),
+                    None => launches::obstacle(name, instance_type.as_deref(), &obstacle),
+                });
+            }
+            for (name, why) in &self.supply.not_ready {
+                let pool = Some(name.clone());
+                reasons.push(PodReason { pool, ..reason(PodCode::PoolNotReady, why.clone()) });
             }
         }
         if reasons.is_empty() {
             reasons.push(reason(PodCode::NoOfferFits, "no node and no offer fits".to_owned()));
         }
         reasons
+    }
+}
+
+impl Planning<'_> {
+    /// Where no node that a pool offers would take a class: what it allows and cannot be had that would, with its type, or what keeps
+    /// it from offering anything.
+    fn withheld(&self, of: &Class, pool: usize, obstacle: &Obstacle) -> Option<(Option<&str>, Withheld)> {
+        if !obstacle.is_of_every_node() {
+            return None;
+        }
+        let all = || self.supply.withheld.iter().filter(|(offer, _)| offer.pool == pool);
+        let takes = |offer: &Offer| fit::fits(&of.shape, &offer.node, &offer.overhead).is_ok();
+        let named = all().filter(|(offer, _)| takes(offer)).map(|(offer, why)| (*why, &*offer.instance_type)).min();
+        let unnamed = || all().map(|(_, why)| *why).min().filter(|_| *obstacle == Obstacle::NothingOffered);
+        named.map(|(why, name)| (Some(name), why)).or_else(|| unnamed().map(|why| (None, why)))
     }
 }
 

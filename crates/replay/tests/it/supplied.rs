@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::scene::{catalogue, class, described, job, node, of_ec2, planned, pod, pool, price};
+use crate::scene::{catalogue, class, described, job, node, of_ec2, places, planned, pod, pool, price, reasons};
 
 /// Types of the nodes to launch.
 fn types(document: &Value) -> Vec<&str> {
@@ -31,6 +31,66 @@ fn a_class_without_a_status_has_every_zone_of_the_catalogue_for_gangs_as_well_as
     let subnets = class(|class| class["status"] = json!({"subnets": [{"id": "subnet-1", "zone": "z-1"}]}));
     let document = planned(&[pool(|_| {}), subnets, gang], &catalogue);
     assert_eq!(document["gangs"][0]["buy"][0]["zone"], "z-1", "{document:#}");
+}
+
+/// A status that says Ready or not.
+fn ready(status: &str, message: &str) -> Value {
+    json!({"conditions": [{"type": "Ready", "status": status, "reason": "SubnetsNotFound", "message": message,
+                           "lastTransitionTime": "2026-07-20T10:00:00Z"}]})
+}
+
+#[test]
+fn a_pool_that_is_not_ready_or_whose_class_is_not_is_named_by_every_pod_that_finds_no_place() {
+    let catalogue = catalogue(&[described("small", "2", 100_000, |_| {})], &[]);
+    let asks = pod("a", "1", |_| {});
+    let not_ready = pool(|pool| pool["status"] = ready("False", "no subnet"));
+    let document = planned(&[not_ready, class(|_| {}), asks.clone()], &catalogue);
+    assert_eq!(reasons(&document, 0), [("PoolNotReady", Some("p"), None, None)], "{document:#}");
+    assert_eq!(document["pods"][0]["reasons"][0]["change"], "no subnet");
+    assert_eq!(document["ignored"][0]["why"], "is not Ready: no subnet");
+    for status in ["False", "Unknown"] {
+        let class = class(|class| class["status"] = ready(status, "no subnet"));
+        let gang = job(1, "1", |_| {});
+        let document = planned(&[pool(|_| {}), class, asks.clone(), gang], &catalogue);
+        assert_eq!(reasons(&document, 0), [("PoolNotReady", Some("p"), None, None)], "{document:#}");
+        assert_eq!(document["pods"][0]["reasons"][0]["change"], "EC2NodeClass c: no subnet");
+        assert_eq!(document["gangs"][0]["outcome"], "refused");
+    }
+    let class = class(|class| class["status"] = ready("True", ""));
+    assert_eq!(places(&planned(&[pool(|_| {}), class, asks], &catalogue)), [("buy", Some("new/0"))]);
+    // Beside a pool that is.
+    let other = pool(|pool| {
+        pool["metadata"]["name"] = json!("q");
+        pool["status"] = ready("False", "no subnet");
+    });
+    let document = planned(&[pool(|_| {}), other, pod("a", "3", |_| {})], &catalogue);
+    let wanted = [("Insufficient", Some("p"), Some("small"), Some(1_000)), ("PoolNotReady", Some("q"), None, None)];
+    assert_eq!(reasons(&document, 0), wanted, "{document:#}");
+}
+
+#[test]
+fn a_pool_of_which_nothing_is_available_now_stays_a_pool_and_reports_that() {
+    let small = described("small", "2", 100_000, |offering| offering["available"] = json!(false));
+    let document = planned(&[pool(|_| {}), pod("a", "1", |_| {})], &catalogue(std::slice::from_ref(&small), &[]));
+    assert_eq!(document["ignored"], json!([]));
+    assert_eq!(reasons(&document, 0), [("NoOfferFits", Some("p"), Some("small"), None)], "{document:#}");
+    // Where what is available is too small, the reason is what would do.
+    let tiny = described("tiny", "500m", 50_000, |_| {});
+    let document = planned(&[pool(|_| {}), pod("a", "1", |_| {})], &catalogue(&[small, tiny], &[]));
+    assert_eq!(reasons(&document, 0), [("NoOfferFits", Some("p"), Some("small"), None)], "{document:#}");
+    assert_eq!(document["pods"][0]["reasons"][0]["change"], "capacity for small, marked as not available");
+}
+
+#[test]
+fn a_pool_of_reserved_capacity_alone_is_no_pool_without_types() {
+    let reserved = pool(|pool| {
+        pool["spec"]["template"]["spec"]["requirements"] =
+            json!([{"key": "muster.dev/capacity-type", "operator": "In", "values": ["reserved"]}]);
+    });
+    let catalogue = catalogue(&[of_ec2("m5.large", 2)], &[price("m5.large", "z-1", 1)]);
+    let document = planned(&[reserved, pod("a", "1", |_| {})], &catalogue);
+    assert_eq!(document["ignored"], json!([]));
+    assert_eq!(reasons(&document, 0), [("NoOfferFits", Some("p"), Some("m5.large"), None)], "{document:#}");
 }
 
 #[test]
