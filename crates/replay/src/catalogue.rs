@@ -27,7 +27,7 @@ pub struct Catalogue {
     pub types: BTreeMap<String, InstanceTypeInfo>,
     /// Types that are described by labels and amounts, by name: for ordinary pods alone.
     pub described: BTreeMap<String, Described>,
-    /// Prices; what is not named has the list price on demand, if there is one.
+    /// Prices. Of the built-in catalogue, what is not named has the list price on demand, if there is one; of a file, none.
     pub prices: PriceBook,
     /// Zones that prices and offerings name.
     pub zones: BTreeSet<String>,
@@ -216,7 +216,8 @@ impl Catalogue {
         if !(first()..=NEWEST).contains(&file.version) {
             return Err(error(format!("version: {} is not 1 or {NEWEST}", file.version)));
         }
-        let mut prices = PriceBook::default();
+        // What it does not name has no price: the built-in table may be of another Region, or of other days.
+        let mut prices = PriceBook::bare();
         let mut zones = BTreeSet::new();
         for price in &file.prices {
             prices.set(&price.instance_type, price.zone.as_deref(), price.capacity_type, price.usd_micro_per_hour);

@@ -147,7 +147,7 @@ pub struct PriceBook {
     known: BTreeMap<String, Vec<Entry>>,
     #[serde(default)]
     overrides: Vec<Override>,
-    /// Whether the lists of the Region are among the known prices: then the built-in table says nothing.
+    /// Whether the known prices are all there are, those of the Region's lists among them: then the built-in table says nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     listed: bool,
 }
@@ -161,6 +161,12 @@ struct Entry {
 }
 
 impl PriceBook {
+    /// Without any price, the built-in table's included.
+    #[must_use]
+    pub fn bare() -> Self {
+        Self { listed: true, ..Self::default() }
+    }
+
     /// Sets a price, for one zone or (`None`) for all that have none of their own.
     pub fn set(
         &mut self,

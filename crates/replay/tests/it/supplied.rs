@@ -33,6 +33,21 @@ fn a_class_without_a_status_has_every_zone_of_the_catalogue_for_gangs_as_well_as
     assert_eq!(document["gangs"][0]["buy"][0]["zone"], "z-1", "{document:#}");
 }
 
+#[test]
+fn a_type_that_a_catalogue_of_ones_own_names_no_price_of_has_none() {
+    let status = |class: &mut Value| class["status"] = json!({"subnets": [{"id": "subnet-1", "zone": "z-1"}]});
+    let objects = [pool(|_| {}), class(status), pod("a", "5", |_| {}), job(1, "5", |_| {})];
+    let document = planned(&objects, &catalogue(&[of_ec2("m5.2xlarge", 8)], &[]));
+    assert_eq!(reasons(&document, 0), [("PriceUnknown", Some("p"), Some("m5.2xlarge"), None)], "{document:#}");
+    let gang = &document["gangs"][0];
+    assert_eq!(gang["outcome"], "refused", "{gang:#}");
+    assert!(gang["reasons"].as_array().unwrap().iter().any(|reason| reason["code"] == "PriceUnknown"), "{gang:#}");
+    // A smaller one with a price holds it not, and the reason is still the price.
+    let types = [of_ec2("m5.2xlarge", 8), of_ec2("m5.large", 2)];
+    let document = planned(&objects, &catalogue(&types, &[price("m5.large", "z-1", 1)]));
+    assert_eq!(reasons(&document, 0), [("PriceUnknown", Some("p"), Some("m5.2xlarge"), None)], "{document:#}");
+}
+
 /// A status that says Ready or not.
 fn ready(status: &str, message: &str) -> Value {
     json!({"conditions": [{"type": "Ready", "status": status, "reason": "SubnetsNotFound", "message": message,
