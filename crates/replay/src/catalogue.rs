@@ -249,6 +249,16 @@ impl Catalogue {
         Ok(Self { name: file.name.unwrap_or_else(|| input.name.to_owned()), types, described, prices, zones })
     }
 
+    /// Micro-dollars per hour of a node, of a reserved one as lists have it: as the offerings of its type say, else by the prices.
+    #[must_use]
+    pub fn price(&self, instance_type: &str, zone: &str, capacity_type: CapacityType) -> Option<u64> {
+        let Some(offerings) = self.described.get(instance_type).and_then(|known| known.offerings.as_ref()) else {
+            return self.prices.price(instance_type, zone, capacity_type);
+        };
+        let sold = offerings.iter().filter(|one| one.zone == zone && one.capacity_type == capacity_type);
+        sold.map(|one| one.usd_micro_per_hour).max()
+    }
+
     /// Every type as labels and amounts, in order of name; `class` decides interfaces and disks of EC2's types.
     #[must_use]
     pub fn all(&self, class: &ClassTemplate) -> BTreeMap<&str, Described> {

@@ -155,7 +155,7 @@ pub(crate) fn ledger<'a>(pools: &[Pool], nodes: impl Iterator<Item = &'a Node>, 
             (None, None) => node.allocatable.clone(),
         };
         let capacity_type = CapacityType::parse(label(keys::CAPACITY_TYPE)).unwrap_or(CapacityType::OnDemand);
-        let price = catalogue.prices.price(instance_type, label(keys::ZONE), capacity_type).unwrap_or(0);
+        let price = catalogue.price(instance_type, label(keys::ZONE), capacity_type).unwrap_or(0);
         ledger.take(&pool.name, &Amounts::of_nodes(&counted(&capacity), price, 1));
     }
     ledger

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::fit;
 use crate::model::node::{Node, Usage};
 
-use super::problem::{Basis, Class, PRICE_SCALE, Place, Plan, Problem};
+use super::problem::{Basis, CEILING, Class, PRICE_SCALE, Place, Plan, Problem};
 use super::tally::Tally;
 
 /// What is wrong with the plan; empty if nothing is.
@@ -174,13 +174,15 @@ fn variety(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
 fn limits(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
     for (index, pool) in problem.pools.iter().enumerate() {
         for (name, left) in &pool.left {
-            let amount = |offer: &usize| {
-                if name.as_str() == "nodes" { 1 } else { problem.offers[*offer].capacity.get(name.as_str()) }
+            let amount = |offer: &usize| match name.as_str() {
+                "nodes" => 1,
+                CEILING => i64::try_from(problem.offers[*offer].list_price).unwrap_or(i64::MAX),
+                name => problem.offers[*offer].capacity.get(name),
             };
             let nodes = plan.nodes.iter().filter(|node| problem.offers[node.offer].pool == index);
             let largest =
                 nodes.filter_map(|node| std::iter::once(&node.offer).chain(&node.alternatives).map(amount).max());
-            let sum: i64 = largest.sum();
+            let sum = largest.fold(0, i64::saturating_add);
             if sum > *left && sum > 0 {
                 faults.push(format!("pool {}: {name:?}: {sum} of {left}", pool.name));
             }

@@ -34,8 +34,8 @@ use draft::Draft;
 use topology::Topology;
 
 pub use problem::{
-    Basis, Bound, Budget, Class, Existing, GroupPrices, NewNode, Offer, PRICE_SCALE, Place, Plan, PodTerm, Pool,
-    Problem, Rule, Spread, Standing, Work, forget_labels, selects,
+    Basis, Bound, Budget, CEILING, Class, Existing, GroupPrices, NewNode, Offer, PRICE_SCALE, Place, Plan, PodTerm,
+    Pool, Problem, Rule, Spread, Standing, Work, forget_labels, selects,
 };
 pub use refuse::{Obstacle, obstacles};
 

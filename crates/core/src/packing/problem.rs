@@ -202,6 +202,9 @@ pub struct Standing {
     pub deleting: bool,
 }
 
+/// The limit of a pool that is a ceiling on dollars: it counts micro-dollars per hour by the prices of the lists.
+pub const CEILING: &str = "maxUsdPerHour";
+
 /// What all nodes of a pool have in common.
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
@@ -209,7 +212,7 @@ pub struct Pool {
     pub name: Arc<str>,
     /// Higher first.
     pub weight: u32,
-    /// What is left of its limits; `nodes` counts nodes, everything else hardware capacity.
+    /// What is left of its limits; `nodes` counts nodes, [`CEILING`] dollars, everything else hardware capacity.
     pub left: BTreeMap<ResourceName, i64>,
     /// Label keys of which a node must leave so many distinct values among its alternatives.
     pub min_values: Vec<(Arc<str>, u32)>,

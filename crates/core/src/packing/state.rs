@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::bits::Bits;
 use super::bound::Prices;
 use super::compile::Compiled;
-use super::problem::Work;
+use super::problem::{CEILING, Work};
 use super::topology::{Counts, Kind, Spot, Topology};
 use crate::model::node::Node;
 
@@ -521,7 +521,12 @@ fn add(slot: &mut Slot, request: &[i64], class: usize, count: u32) {
 
 /// What a node of an offer counts against a limit of this name.
 pub(super) fn amount(offer: &super::problem::Offer, name: &str) -> i64 {
-    if name == NODES { 1 } else { offer.capacity.get(name) }
+    match name {
+        NODES => 1,
+        // Against a ceiling a reserved node counts as its batch does: with the price of the lists.
+        CEILING => i64::try_from(offer.list_price).unwrap_or(i64::MAX),
+        name => offer.capacity.get(name),
+    }
 }
 
 impl State<'_, '_> {

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use muster_api::convert::ordinary::{Preference, What};
 use muster_api::keys;
 use muster_core::fit::Misfit;
+use muster_core::model::money::usd;
 use muster_core::model::node::Taint;
 use muster_core::model::resources::{ATTACHABLE_VOLUMES, CPU, Resources};
 use muster_core::offering::NODES;
-use muster_core::packing::{self, NewNode, Obstacle, Offer, Plan, Problem};
+use muster_core::packing::{self, CEILING, NewNode, Obstacle, Offer, Plan, Problem};
 
 use crate::document::{
     AlternativeEntry, Basis, Cost, Gap, LaunchEntry, LimitEntry, NodeEntry, OverrideEntry, PodCode, PodReason, Relaxed,
@@ -224,6 +225,12 @@ pub(super) fn obstacle(pool: String, instance_type: Option<&str>, obstacle: &Obs
             (PodCode::Insufficient, positive(*short), Some(format!("a type with {more} more of {}", name.as_str())))
         }
         Obstacle::MinValues(key) => (PodCode::MinValues, None, Some(format!("fewer minValues of {key}"))),
+        Obstacle::LimitReached(name, short) if name.as_str() == CEILING => {
+            // To the cent above: an amount that is rounded down would not do.
+            let cents = positive(*short).unwrap_or(0).div_ceil(10_000);
+            let more = usd(cents.saturating_mul(10_000));
+            (PodCode::LimitReached, positive(*short), Some(format!("a spec.maxUsdPerHour that is {more} higher")))
+        }
         Obstacle::LimitReached(name, short) => {
             let more = quantity(name.as_str(), *short);
             let change = format!("a limit of {} that is {more} higher", name.as_str());

@@ -10,7 +10,7 @@ use muster_core::fit;
 use muster_core::model::gang::Membership;
 use muster_core::model::names::NodeName;
 use muster_core::model::node::{Node, Taint, TaintEffect};
-use muster_core::packing::{self, Class, Existing, Obstacle, Offer, Place, Problem, Standing};
+use muster_core::packing::{self, CEILING, Class, Existing, Obstacle, Offer, Place, Problem, Standing};
 use muster_core::planner::plan::Host;
 use muster_core::topology::natural_cmp;
 
@@ -221,6 +221,11 @@ impl Planning<'_> {
         };
         problem.nodes = nodes.iter().map(existing).collect();
         problem.pools.clone_from(&self.supply.pools);
+        for pool in &mut problem.pools {
+            // Nodes that stand, that are on their way and that gangs were given are off it already.
+            let left = self.ledger.ceilings(&pool.name).iter().map(|ceiling| ceiling.left).min();
+            pool.left.extend(left.map(|left| (CEILING.into(), i64::try_from(left).unwrap_or(i64::MAX))));
+        }
         problem.offers.clone_from(&self.supply.offers);
         problem
     }

@@ -9,6 +9,10 @@ fn types(document: &Value) -> Vec<&str> {
     document["nodes"].as_array().unwrap().iter().map(|node| node["type"].as_str().unwrap()).collect()
 }
 
+fn codes(document: &Value, pod: usize) -> Vec<&str> {
+    reasons(document, pod).into_iter().map(|(code, ..)| code).collect()
+}
+
 #[test]
 fn a_class_without_a_status_has_every_zone_of_the_catalogue_for_gangs_as_well_as_for_other_pods() {
     let prices = [price("m5.large", "z-1", 96_000), price("m5.large", "z-2", 95_000)];
@@ -46,6 +50,52 @@ fn a_type_that_a_catalogue_of_ones_own_names_no_price_of_has_none() {
     let types = [of_ec2("m5.2xlarge", 8), of_ec2("m5.large", 2)];
     let document = planned(&objects, &catalogue(&types, &[price("m5.large", "z-1", 1)]));
     assert_eq!(reasons(&document, 0), [("PriceUnknown", Some("p"), Some("m5.2xlarge"), None)], "{document:#}");
+}
+
+/// A pool that may cost so much.
+fn capped(most: &str) -> Value {
+    pool(|pool| pool["spec"]["maxUsdPerHour"] = json!(most))
+}
+
+#[test]
+fn a_ceiling_on_dollars_holds_for_pods_of_no_gang_and_names_itself() {
+    let kinds = [described("small", "2", 100_000, |_| {}), described("large", "4", 190_000, |_| {})];
+    let catalogue = catalogue(&kinds, &[]);
+    let pods = ["a", "b", "c"].map(|name| pod(name, "1500m", |_| {}));
+    let with = |most: &str| planned(&[&[capped(most)], &pods[..]].concat(), &catalogue);
+    let document = with("0.15");
+    assert_eq!(places(&document), [("buy", Some("new/0")), ("refused", None), ("refused", None)], "{document:#}");
+    assert_eq!((types(&document), document["nodes"][0]["alternatives"].clone()), (vec!["small"], json!([])));
+    assert_eq!(reasons(&document, 1), [("LimitReached", Some("p"), Some("small"), Some(50_000))]);
+    let change = document["pods"][1]["reasons"][0]["change"].as_str().unwrap();
+    assert_eq!(change, "a spec.maxUsdPerHour that is $0.05 higher");
+    assert_eq!(document["limits"], json!([]), "it is no resource");
+    let document = with("0.29");
+    assert!(places(&document).iter().all(|(outcome, _)| *outcome == "buy"), "{document:#}");
+    assert_eq!(document["cost"]["usdMicroPerHour"], 290_000);
+    // A node that stands costs what the catalogue has for it.
+    let standing = node("n", |node| {
+        node["spec"]["unschedulable"] = json!(true);
+        for (key, value) in [
+            ("muster.dev/nodepool", "p"),
+            ("node.kubernetes.io/instance-type", "large"),
+            ("muster.dev/capacity-type", "on-demand"),
+        ] {
+            node["metadata"]["labels"][key] = json!(value);
+        }
+    });
+    let document = planned(&[capped("0.29"), standing, pods[0].clone(), pods[1].clone()], &catalogue);
+    assert_eq!(places(&document), [("buy", Some("new/0")), ("refused", None)], "{document:#}");
+}
+
+#[test]
+fn what_a_gang_is_given_is_off_the_ceiling_before_other_pods_come() {
+    let catalogue = catalogue(&[of_ec2("m5.large", 2)], &[price("m5.large", "z-1", 100_000)]);
+    let pods = [pod("a", "1500m", |_| {}), pod("b", "1500m", |_| {})];
+    let gang = job(2, "1500m", |_| {});
+    let document = planned(&[capped("0.35"), gang, pods[0].clone(), pods[1].clone()], &catalogue);
+    assert_eq!(document["gangs"][0]["outcome"], "buy");
+    assert_eq!(places(&document), [("buy", Some("new/0")), ("refused", None)], "{document:#}");
 }
 
 /// A status that says Ready or not.
@@ -137,4 +187,7 @@ fn of_free_reservations_the_one_that_is_cheapest_on_the_list_is_taken_and_costs_
     let mut launched = types(&document);
     launched.sort_unstable();
     assert_eq!(launched, ["b-middle", "z-small"], "{document:#}");
+    // Against a ceiling a reserved node counts as the server counts it: with the price of the list.
+    let document = planned(&[capped("0.05"), pod("a", "1", |_| {})], &catalogue);
+    assert_eq!(codes(&document, 0), ["LimitReached"], "{document:#}");
 }
