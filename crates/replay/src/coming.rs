@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_api::{batch_state, keys};
-use muster_core::model::batch::{Batch, BatchMember, BatchPhase, Owner};
+use muster_core::model::batch::{Batch, BatchMember, BatchPhase, MemberState, Owner};
 use muster_core::model::names::{NodeName, ObjectKey};
 use muster_core::model::node::{Node, Usage};
 
@@ -25,9 +25,14 @@ pub(crate) struct Coming {
     pub(crate) known: bool,
 }
 
-/// What is on its way, in order of batch.
+/// What is on its way.
 #[derive(Debug, Default)]
-pub(crate) struct OnTheWay(Vec<Coming>);
+pub(crate) struct OnTheWay {
+    /// What has no Node yet, in order of batch.
+    batches: Vec<Coming>,
+    /// Instances that have one, by name of the Node and by id: whether they are joining, for pods of no gang.
+    joining: BTreeMap<String, bool>,
+}
 
 impl OnTheWay {
     /// Reads the batches of a dump.
@@ -40,17 +45,27 @@ impl OnTheWay {
         };
         let mut batches: Vec<Batch> = dump.batches.iter().map(batch_state::read).collect();
         batches.sort_by(|one, other| one.name.cmp(&other.name));
-        Self(batches.iter().filter_map(|batch| coming(batch, has_node, supply)).collect())
+        let joining = batches.iter().flat_map(joining).collect();
+        Self { batches: batches.iter().filter_map(|batch| coming(batch, has_node, supply)).collect(), joining }
+    }
+
+    /// Whether a Node is joining that a batch lists, and may be used by pods of no gang then; `None`: no batch lists it.
+    pub(crate) fn joins(&self, node: &Node) -> Option<bool> {
+        // A name alone may be that of an instance which is gone.
+        self.joining.get(node.instance().unwrap_or(node.name.as_str())).copied()
     }
 
     /// Every node, whoever it is for: it counts against the limits of its pool.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Node> {
-        self.0.iter().flat_map(|coming| &coming.nodes).map(|(node, _)| &**node)
+        self.batches.iter().flat_map(|coming| &coming.nodes).map(|(node, _)| &**node)
     }
 
     /// Nodes that pods of no gang may use.
     pub(crate) fn for_pods(&self) -> impl Iterator<Item = &(Arc<Node>, Arc<Usage>)> {
-        self.0.iter().filter(|coming| coming.owner == Owner::Pods && coming.known).flat_map(|coming| &coming.nodes)
+        self.batches
+            .iter()
+            .filter(|coming| coming.owner == Owner::Pods && coming.known)
+            .flat_map(|coming| &coming.nodes)
     }
 
     /// Batches whose nodes come for a gang.
@@ -64,8 +79,23 @@ impl OnTheWay {
     }
 
     fn of(&self, is_theirs: impl Fn(&Owner) -> bool) -> Vec<Arc<str>> {
-        self.0.iter().filter(|coming| is_theirs(&coming.owner)).map(|coming| Arc::clone(&coming.batch)).collect()
+        self.batches.iter().filter(|coming| is_theirs(&coming.owner)).map(|coming| Arc::clone(&coming.batch)).collect()
     }
+}
+
+/// The Nodes of a batch by their names and by the ids of their instances, each with whether it is joining: until it could be used once,
+/// unless the batch ends. Nodes of a gang's batch are the gang's.
+fn joining(batch: &Batch) -> impl Iterator<Item = (String, bool)> {
+    let ends = batch.deleting || matches!(batch.status.phase, BatchPhase::Draining | BatchPhase::Terminating);
+    let comes = move |member: &BatchMember| match member.state {
+        MemberState::Launched | MemberState::Running | MemberState::Registered => {
+            !ends && batch.spec.owner == Owner::Pods
+        }
+        MemberState::Ready | MemberState::Lost | MemberState::Terminating | MemberState::Gone => false,
+    };
+    let id = |member: &BatchMember| member.id.as_str().to_owned();
+    let names = move |member: &BatchMember| member.node.clone().into_iter().chain([id(member)]).collect::<Vec<_>>();
+    batch.status.instances.iter().flat_map(move |one| names(one).into_iter().map(move |name| (name, comes(one))))
 }
 
 /// What comes of one batch; `None`: nothing.

@@ -3,6 +3,7 @@
 mod alternatives;
 mod assignments;
 mod gang;
+mod joining;
 mod launches;
 mod leaving;
 mod ordinary;
@@ -138,7 +139,9 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         all.iter().filter(|known| moves.contains(&known.core.uid)).map(|known| Arc::as_ptr(&known.object)).collect();
     standing.retain(|(_, object)| !gone.contains(&Arc::as_ptr(object)));
     dump.ignored.extend(ignored);
+    let now = options.now.or(dump.newest);
     let mut planning = Planning {
+        now,
         levels,
         cluster,
         pools,
@@ -170,7 +173,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     let mut document = Document {
         version: VERSION,
         catalogue,
-        now: options.now.or(dump.newest).unwrap_or(Timestamp::UNIX_EPOCH),
+        now: now.unwrap_or(Timestamp::UNIX_EPOCH),
         gangs,
         pods,
         nodes: launched.nodes,
@@ -205,6 +208,8 @@ fn holder(known: &Known) -> Holder {
 
 /// What plans change on the way.
 struct Planning<'a> {
+    /// The moment, where there is any.
+    now: Option<Timestamp>,
     levels: Levels,
     cluster: Cluster,
     pools: Vec<Pool>,

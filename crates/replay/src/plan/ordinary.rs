@@ -9,7 +9,7 @@ use muster_api::keys;
 use muster_core::fit;
 use muster_core::model::gang::Membership;
 use muster_core::model::names::NodeName;
-use muster_core::model::node::{Node, Taint, TaintEffect};
+use muster_core::model::node::{Node, TaintEffect};
 use muster_core::packing::{self, CEILING, Class, Existing, Obstacle, Offer, Place, Problem, Standing};
 use muster_core::planner::plan::Host;
 use muster_core::topology::natural_cmp;
@@ -172,21 +172,6 @@ impl Planning<'_> {
                 .then_with(|| natural_cmp(one.node.name.as_str(), other.node.name.as_str()))
         });
         nodes
-    }
-
-    /// For a node of a pool that has registered and cannot be used yet: which of its taints go once it can.
-    fn awaited_taints(&self, node: &Node) -> Option<impl Fn(&Taint) -> bool> {
-        let pool = node.labels.get(keys::NODEPOOL);
-        let index = pool.and_then(|pool| self.supply.pools.iter().position(|known| known.name == *pool));
-        let startup = index.and_then(|index| self.supply.startup_taints.get(index)).cloned().unwrap_or_default();
-        let goes = move |taint: &Taint| {
-            taint.key.starts_with("node.kubernetes.io/")
-                || *taint.key == *keys::UNREGISTERED
-                || startup.iter().any(|one| (&one.key, &one.effect) == (&taint.key, &taint.effect))
-        };
-        let ours = pool.is_some() || node.labels.contains_key(keys::BATCH);
-        let awaits = |taint: &Taint| goes(taint) && !taint.key.starts_with("node.kubernetes.io/");
-        (ours && !node.deleting && (!node.ready || node.taints.iter().any(awaits))).then_some(goes)
     }
 
     fn problem_of(&self, planned: &[Planned], nodes: &[(Host, bool)], namespaces: &Namespaces) -> Problem {

@@ -30,7 +30,8 @@ impl Planning<'_> {
     /// Where such a node stands in the network may not be known yet; a cap below the zone is then that of the zone, and
     /// the gang is planned again when it is known.
     pub(super) fn awaits(&self, problem: &Problem, entry: &mut GangEntry, detail: &mut Detail) -> bool {
-        let provisioned = |node: &&Node| !node.ready && !node.deleting && node.labels.contains_key(keys::BATCH);
+        let is_ours = |node: &Node| node.labels.contains_key(keys::BATCH);
+        let provisioned = |node: &&Node| !node.ready && !node.deleting && is_ours(node) && self.is_young(node);
         let nodes = problem.hosts.iter().map(|host| &*host.node).filter(provisioned);
         let joining: BTreeMap<NodeName, Timestamp> = nodes.map(|node| (node.name.clone(), Timestamp::MAX)).collect();
         if joining.is_empty() {

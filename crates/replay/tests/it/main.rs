@@ -15,6 +15,7 @@ mod judge;
 mod leaving;
 mod mixes;
 mod nearest;
+mod on_the_way;
 mod ordinary;
 mod passes;
 mod remedies;
