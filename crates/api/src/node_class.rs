@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::ec2::{
-    Alias, BlockDevice, Bootstrap, ClusterAccess, Efa, Family, InterfaceKind, Kubelet, MetadataOptions, Purpose,
-    UserDataError, efa_count, user_data,
+    Alias, BlockDevice, Bootstrap, ClusterAccess, Efa, Family, InterfaceKind, KeptBack, Kubelet, MetadataOptions,
+    Purpose, UserDataError, efa_count, user_data,
 };
 use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::offering::{ClassTemplate, InstanceTypeInfo, InterfaceSlot};
@@ -80,6 +80,7 @@ pub fn template(class: &EC2NodeClass) -> ClassTemplate {
         interfaces: class.spec.network_interfaces.iter().map(slot).collect(),
         max_pods: kubelet.max_pods,
         pods_per_core: kubelet.pods_per_core,
+        kept: KeptBack::of(&kubelet),
         root_volume_gib: root_volume(class).and_then(|root| root.ebs.volume_size),
         local_storage_raid0: local_storage_raid0(class),
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::interface::{InterfaceKind, NetworkInterface};
+use super::kept::KeptBack;
 use crate::model::resources::{CPU, MEMORY, PODS, Resources};
 
 /// Extended resource of NVIDIA's device plugin.
@@ -112,14 +113,15 @@ impl InstanceTypeInfo {
     /// Estimate of a node's allocatable amounts before such a node has registered, for a kubelet that takes `pods` pods.
     ///
     /// CPU reserve: 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest. Memory: 7.5 %
-    /// VM overhead, 11 MiB per pod + 255 MiB reserve, 100 MiB eviction threshold. What the node class decides is not here:
-    /// see [`new_node`](crate::offering::new_node).
-    pub(crate) fn allocatable(&self, pods: u32) -> Resources {
+    /// VM overhead, 11 MiB per pod + 255 MiB reserve, 100 MiB eviction threshold; all but the overhead as the class has it, where
+    /// it says so. What else the node class decides is not here: see [`new_node`](crate::offering::new_node).
+    pub(crate) fn allocatable(&self, pods: u32, kept: &KeptBack) -> Resources {
         let mut resources = self.devices();
-        resources.set(CPU, (i64::from(self.vcpu) * 1000 - reserved_millicpu(self.vcpu)).max(0));
-        let reserved_mib = 11 * i64::from(pods) + 255 + 100;
+        let reserved = kept.cpu(reserved_millicpu(self.vcpu));
+        resources.set(CPU, (i64::from(self.vcpu) * 1000).saturating_sub(reserved).max(0));
+        let reserved_mib = 11 * i64::from(pods) + 255;
         let usable = mib(self.memory_mib) - scaled(mib(self.memory_mib), 75, 1000);
-        resources.set(MEMORY, (usable - reserved_mib * MIB).max(0));
+        resources.set(MEMORY, usable.saturating_sub(kept.memory(reserved_mib * MIB, usable)).max(0));
         resources.set(PODS, i64::from(pods));
         resources
     }
@@ -251,8 +253,8 @@ pub(crate) mod tests {
             network_cards: vec![card(0, &[], u32::MAX)],
             ..p5()
         };
-        assert!(absurd.allocatable(absurd.max_pods(&[])).get(CPU) > 0);
+        assert!(absurd.allocatable(absurd.max_pods(&[]), &KeptBack::default()).get(CPU) > 0);
         let tiny = plain("tiny", 0, 0, 0, 0);
-        assert_eq!(tiny.allocatable(tiny.max_pods(&[])).get(MEMORY), 0);
+        assert_eq!(tiny.allocatable(tiny.max_pods(&[]), &KeptBack::default()).get(MEMORY), 0);
     }
 }

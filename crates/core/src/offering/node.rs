@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ec2::machine::{EFA, InstanceTypeInfo};
-use crate::ec2::{Efa, InterfaceKind, NetworkInterface, Purpose, addresses_per_node, efa_count, efa_layout};
+use crate::ec2::{Efa, InterfaceKind, KeptBack, NetworkInterface, Purpose, addresses_per_node, efa_count, efa_layout};
 use crate::fit;
 use crate::model::names::{NodeName, ResourceName};
 use crate::model::node::{Node, Taint, Usage};
@@ -36,6 +36,8 @@ pub struct ClassTemplate {
     pub max_pods: Option<u32>,
     /// `podsPerCore` of the kubelet.
     pub pods_per_core: Option<u32>,
+    /// What the kubelet keeps back from pods.
+    pub kept: KeptBack,
     /// The volume that pods write to; `None`: that of the image.
     pub root_volume_gib: Option<u32>,
     /// Local disks become ephemeral storage.
@@ -85,9 +87,9 @@ pub fn new_node(
     capacity.set(EFA, i64::from(efa_count(&interfaces)));
     capacity.set(PODS, i64::from(pods));
     capacity.set(EPHEMERAL_STORAGE, storage);
-    let mut allocatable = info.allocatable(pods);
+    let mut allocatable = info.allocatable(pods, &class.kept);
     allocatable.set(EFA, capacity.get(EFA));
-    allocatable.set(EPHEMERAL_STORAGE, usable_storage(storage));
+    allocatable.set(EPHEMERAL_STORAGE, storage.saturating_sub(class.kept.storage(storage)).max(0));
     let node = Node {
         name: NodeName::from(format!("new-{}", info.name)),
         labels: template.labels,
@@ -172,13 +174,6 @@ impl ClassTemplate {
         }
         i64::from(self.root_volume_gib.unwrap_or(ROOT_VOLUME_GIB)) * GIB
     }
-}
-
-/// What a kubelet leaves of a file system: 1 GiB is kept for itself, and pods are evicted when less than a tenth is free.
-///
-/// Source: `kubeReserved` of nodeadm and Bottlerocket, the kubelet's default `evictionHard`.
-fn usable_storage(bytes: i64) -> i64 {
-    (bytes - GIB - bytes / 10).max(0)
 }
 
 #[cfg(test)]

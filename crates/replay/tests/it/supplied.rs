@@ -191,3 +191,20 @@ fn of_free_reservations_the_one_that_is_cheapest_on_the_list_is_taken_and_costs_
     let document = planned(&[capped("0.05"), pod("a", "1", |_| {})], &catalogue);
     assert_eq!(codes(&document, 0), ["LimitReached"], "{document:#}");
 }
+
+#[test]
+fn what_the_class_keeps_for_the_kubelet_and_the_system_is_not_for_pods() {
+    let prices = [price("m5.large", "z-1", 96_000), price("m5.xlarge", "z-1", 192_000)];
+    let catalogue = catalogue(&[of_ec2("m5.large", 2), of_ec2("m5.xlarge", 4)], &prices);
+    let keeps = class(|class| {
+        class["spec"]["kubelet"] = json!({"kubeReserved": {"cpu": "1"}, "systemReserved": {"cpu": "500m", "memory": "1Gi"},
+                                          "evictionHard": {"memory.available": "3Gi"}});
+    });
+    let document = planned(&[pool(|_| {}), class(|_| {}), pod("a", "1", |_| {}), job(1, "1", |_| {})], &catalogue);
+    assert_eq!((types(&document), &document["gangs"][0]["buy"][0]["type"]), (vec!["m5.large"], &json!("m5.large")));
+    let document = planned(&[pool(|_| {}), keeps, pod("a", "1", |_| {}), job(1, "1", |_| {})], &catalogue);
+    assert_eq!((types(&document), &document["gangs"][0]["buy"][0]["type"]), (vec!["m5.xlarge"], &json!("m5.xlarge")));
+    let node = &document["nodes"][0]["allocatable"];
+    // 16 GiB less 7.5 %, less 11 MiB for each of 58 pods and 255 MiB, less 1 GiB and 3 GiB.
+    assert_eq!((&node["cpu"], &node["memory"]), (&json!("2500m"), &json!("10660033331")), "{document:#}");
+}
