@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use muster_core::ec2::{CapacityType, Efa};
 use muster_core::model::names::ResourceName;
 use muster_core::model::node::{Taint, TaintEffect};
-use muster_core::model::resources::{CPU, Resources};
+use muster_core::model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
 use muster_core::model::units::Quantity;
 use muster_core::offering::{GroupPolicy, InstanceTypeInfo, NODES, Requirements, Values, micro_dollars, unknown_limit};
 
@@ -17,6 +17,9 @@ use crate::crd::{
     PlacementGroupPolicy,
 };
 use crate::keys;
+
+/// Billionths of one.
+const NANO: i128 = 1_000_000_000;
 
 /// The architecture a pool means that names none: a training image rarely exists for two.
 const DEFAULT_ARCH: &str = "amd64";
@@ -312,11 +315,16 @@ pub fn labels(pool: &NodePool) -> BTreeMap<Arc<str>, Arc<str>> {
 
 /// The pool's limits, in the units of [`Resources`]; `nodes` counts nodes.
 ///
-/// Errors: field and value of the first that is no quantity.
+/// Errors: field and value of the first that is no quantity, or a part of what comes only in whole numbers.
 pub fn limits(pool: &NodePool) -> Result<BTreeMap<ResourceName, i64>, String> {
     let read = |(name, limit): (&String, &crate::crd::IntOrQuantity)| {
         let amount: Quantity =
             limit.0.parse().map_err(|_| format!("spec.limits.{name}: \"{}\" is not a quantity", limit.0))?;
+        let divisible = [CPU, MEMORY, EPHEMERAL_STORAGE].contains(&name.as_str());
+        if !divisible && amount.nano() % NANO != 0 {
+            // Rounded up it would allow more than it says.
+            return Err(format!("spec.limits.{name}: \"{}\" is not a whole number", limit.0));
+        }
         let amount = if name == CPU { amount.milli_ceil() } else { amount.unit_ceil() };
         Ok((ResourceName::from(name.as_str()), amount))
     };

@@ -193,6 +193,20 @@ fn of_free_reservations_the_one_that_is_cheapest_on_the_list_is_taken_and_costs_
 }
 
 #[test]
+fn a_limit_on_a_part_of_a_node_is_refused_by_name() {
+    let catalogue = catalogue(&[described("small", "2", 100_000, |_| {})], &[]);
+    let limited =
+        |key: &'static str, value: &'static str| pool(move |pool| pool["spec"]["limits"] = json!({key: value}));
+    let document = planned(&[limited("nodes", "1500m"), pod("a", "1", |_| {})], &catalogue);
+    assert_eq!(document["ignored"][0]["why"], "spec.limits.nodes: \"1500m\" is not a whole number", "{document:#}");
+    assert_eq!(places(&document), [("refused", None)]);
+    for (key, value) in [("cpu", "2500m"), ("nodes", "1e3"), ("nodes", "1")] {
+        let document = planned(&[limited(key, value), pod("a", "1", |_| {})], &catalogue);
+        assert_eq!(places(&document), [("buy", Some("new/0"))], "{key}: {value}");
+    }
+}
+
+#[test]
 fn what_the_class_keeps_for_the_kubelet_and_the_system_is_not_for_pods() {
     let prices = [price("m5.large", "z-1", 96_000), price("m5.xlarge", "z-1", 192_000)];
     let catalogue = catalogue(&[of_ec2("m5.large", 2), of_ec2("m5.xlarge", 4)], &prices);
