@@ -130,7 +130,10 @@ pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
     for pod in &dump.pods {
         let known = finder.pod(pod);
         let provisioned_for = known.core.ours || known.core.foreign == Foreign::Provisioned;
-        if provisioned_for && !known.core.daemon && known.core.membership.gang().is_none() {
+        // A static pod belongs to its Node: nobody schedules it.
+        let is_static = pod.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "Node");
+        let of_node = known.core.daemon || is_static;
+        if provisioned_for && !of_node && known.core.membership.gang().is_none() {
             found.others.push(known.clone());
         }
         found.all.push(known);

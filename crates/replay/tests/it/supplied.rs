@@ -207,6 +207,15 @@ fn a_limit_on_a_part_of_a_node_is_refused_by_name() {
 }
 
 #[test]
+fn a_static_pod_is_for_its_node_to_run() {
+    let catalogue = catalogue(&[described("small", "2", 100_000, |_| {})], &[]);
+    let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n", "controller": true}]);
+    let of_node = pod("a", "1", |pod| pod["metadata"]["ownerReferences"] = owner);
+    let document = planned(&[pool(|_| {}), of_node], &catalogue);
+    assert_eq!((&document["pods"], &document["nodes"]), (&json!([]), &json!([])), "{document:#}");
+}
+
+#[test]
 fn what_the_class_keeps_for_the_kubelet_and_the_system_is_not_for_pods() {
     let prices = [price("m5.large", "z-1", 96_000), price("m5.xlarge", "z-1", 192_000)];
     let catalogue = catalogue(&[of_ec2("m5.large", 2), of_ec2("m5.xlarge", 4)], &prices);
