@@ -118,6 +118,8 @@ pub const TERMINATION: &str = "muster.dev/termination";
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 /// Well-known: region.
 pub const REGION: &str = "topology.kubernetes.io/region";
+/// EBS CSI driver: the zone in which a node attaches volumes.
+pub const EBS_ZONE: &str = "topology.ebs.csi.aws.com/zone";
 /// cloud-provider-aws: zone id.
 pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
 /// cloud-provider-aws: network layers; 1 is the top.

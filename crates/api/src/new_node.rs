@@ -4,6 +4,7 @@
 use muster_core::ec2::{CapacityType, Purpose};
 use muster_core::model::pod::Shape;
 use muster_core::offering::{self, InstanceTypeInfo, NewNode, NodeTemplate};
+use muster_core::topology::beside_zone;
 
 use crate::crd::{EC2NodeClass, NodePool};
 use crate::{keys, node_class, pool};
@@ -13,6 +14,8 @@ use crate::{keys, node_class, pool};
 pub struct Place<'a> {
     /// Its zone; `None` as long as more than one is open.
     pub zone: Option<&'a str>,
+    /// Its region, where its zone is open; `None`: that of its zone.
+    pub region: Option<&'a str>,
     /// Its capacity type; `None` as long as more than one is open.
     pub capacity_type: Option<CapacityType>,
 }
@@ -29,12 +32,18 @@ pub fn of_pool(
     daemons: &[Shape],
 ) -> Result<NewNode, String> {
     let mut labels = pool::labels(pool);
-    let mut label = |key: &str, value: &str| labels.insert(key.into(), value.into());
+    let mut label = |key: &str, value: &str| {
+        labels.insert(key.into(), value.into());
+    };
     for (key, value) in pool::facts(info) {
         label(key, &value);
     }
+    if let Some(region) = place.region {
+        label(keys::REGION, region);
+    }
     if let Some(zone) = place.zone {
         label(keys::ZONE, zone);
+        beside_zone(zone).for_each(|(key, value)| label(key, value));
     }
     if let Some(capacity_type) = place.capacity_type {
         label(keys::CAPACITY_TYPE, capacity_type.as_str());

@@ -11,6 +11,7 @@ use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
 use muster_core::model::units::Quantity;
 use muster_core::offering::{GroupPolicy, InstanceTypeInfo, NODES, Requirements, Values, micro_dollars, unknown_limit};
+use muster_core::topology::region_of;
 
 use crate::crd::{
     CapacityTypeName, ConsolidationPolicy, EC2NodeClass, EfaPolicy, NodePool, NodeRequirement, NodeRequirementOperator,
@@ -90,7 +91,7 @@ pub fn all_facts(info: &InstanceTypeInfo) -> Vec<(&'static str, String)> {
 #[must_use]
 pub fn allows_type(pool: &NodePool, info: &InstanceTypeInfo) -> bool {
     let facts: BTreeMap<&str, String> = all_facts(info).into_iter().collect();
-    let chosen_later = [keys::ZONE, keys::CAPACITY_TYPE, keys::ZONE_ID];
+    let chosen_later = [keys::ZONE, keys::CAPACITY_TYPE, keys::ZONE_ID, keys::REGION, keys::EBS_ZONE];
     let value = |key: &str| facts.get(key).map(String::as_str);
     let requirements = &pool.spec.template.spec.requirements;
     let arch = of_key(pool, keys::ARCH).next().is_some() || value(keys::ARCH) == Some(DEFAULT_ARCH);
@@ -100,10 +101,11 @@ pub fn allows_type(pool: &NodePool, info: &InstanceTypeInfo) -> bool {
         .all(|requirement| allows(requirement, value(&requirement.key)))
 }
 
-/// Whether the pool's requirements allow a zone.
+/// Whether the pool's requirements allow a zone, by whichever label of its nodes.
 #[must_use]
 pub fn allows_zone(pool: &NodePool, zone: &str) -> bool {
-    of_key(pool, keys::ZONE).all(|requirement| allows(requirement, Some(zone)))
+    let labels = [(keys::ZONE, Some(zone)), (keys::REGION, region_of(zone)), (keys::EBS_ZONE, Some(zone))];
+    labels.into_iter().all(|(key, value)| of_key(pool, key).all(|requirement| allows(requirement, value)))
 }
 
 /// Capacity types in the order gangs try them. Silent = reserved and on-demand: spot must be named, since one interruption

@@ -9,6 +9,7 @@ use muster_core::ec2::{CapacityType, ImageKind, Reservation, Subnet};
 use muster_core::gang::{Left, PoolView, TypeView};
 use muster_core::model::pod::Shape;
 use muster_core::offering::{InstanceTypeInfo, Ledger, Need, PoolOffer, PoolType, PriceBook};
+use muster_core::topology::region_of;
 
 use crate::crd::{EC2NodeClass, EC2NodeClassStatus, NodePool, PlacementGroupPolicy, SubnetStatus};
 use crate::new_node::{self, Place};
@@ -67,8 +68,11 @@ impl<'a> Supplied<'a> {
         // What is decided with the candidate is a label of the node only where there is but one.
         let zone = if let [zone] = self.zones.iter().collect::<Vec<_>>()[..] { Some(zone.as_str()) } else { None };
         let capacity_type = if let [one] = capacity_types[..] { Some(one) } else { None };
+        let regions: BTreeSet<Option<&str>> = self.zones.iter().map(|zone| region_of(zone)).collect();
+        let region = if let [region] = regions.iter().collect::<Vec<_>>()[..] { *region } else { None };
         // A pool whose taints cannot be read is not Ready.
-        let new = new_node::of_pool(self.pool, self.class, info, Place { zone, capacity_type }, daemons).ok()?;
+        let new =
+            new_node::of_pool(self.pool, self.class, info, Place { zone, region, capacity_type }, daemons).ok()?;
         let zones: Vec<&str> =
             if self.zones.is_empty() { vec![""] } else { self.zones.iter().map(String::as_str).collect() };
         let in_zone = |zone: &str| {

@@ -114,7 +114,8 @@ impl Pool {
     /// A node of a type as it registers.
     pub(crate) fn node(&self, candidate: &Candidate) -> Option<NewNode> {
         let zone = Some(candidate.zone.as_str()).filter(|zone| !zone.is_empty());
-        let place = new_node::Place { zone, capacity_type: Some(candidate.capacity_type) };
+        let place =
+            new_node::Place { zone, capacity_type: Some(candidate.capacity_type), ..new_node::Place::default() };
         let info = self.info(&candidate.instance_type)?;
         new_node::of_pool(&self.object, self.class.as_ref(), info, place, &self.daemons).ok()
     }

@@ -12,6 +12,7 @@ use muster_core::model::node::{Node, Taint, Usage};
 use muster_core::model::pod::Shape;
 use muster_core::offering::{ClassTemplate, NODES, Requirements, UsageClass};
 use muster_core::packing;
+use muster_core::topology::{beside_zone, region_of};
 
 use crate::catalogue::{Catalogue, Described, Offering};
 use crate::dump::Dump;
@@ -147,7 +148,7 @@ impl Supply {
                 let in_subnets =
                     subnets.is_empty() || offering.zone.as_deref().is_some_and(|zone| subnets.contains(zone));
                 let zone_allowed = match &offering.zone {
-                    Some(zone) => requirements.allows(keys::ZONE, Some(zone)),
+                    Some(zone) => allows_zone(&requirements, &template, known, zone),
                     None => true,
                 };
                 let sold = requirements.allows(keys::CAPACITY_TYPE, Some(offering.capacity_type.as_str()));
@@ -230,6 +231,7 @@ impl Supply {
         };
         if let Some(zone) = zone {
             node.labels.insert(keys::ZONE.into(), zone.into());
+            node.labels.extend(beside_zone(zone).map(|(key, value)| (Arc::from(key), Arc::from(value))));
         }
         if let Some(capacity_type) = capacity_type {
             node.labels.insert(keys::CAPACITY_TYPE.into(), capacity_type.as_str().into());
@@ -276,7 +278,7 @@ struct Sold {
 /// Whether the pool's requirements hold for a type with the pool's own labels. Zone and capacity type are of the offering, a
 /// custom key of the variant.
 fn allows(requirements: &Requirements, template: &Labels, known: &Described, keys: &BTreeSet<&str>) -> bool {
-    let later = [keys::ZONE, keys::CAPACITY_TYPE];
+    let later = [keys::ZONE, keys::CAPACITY_TYPE, keys::REGION, keys::EBS_ZONE];
     requirements.iter().filter(|(key, _)| !later.contains(&&***key)).all(|(key, values)| {
         let label = known.labels.get(&**key).map(String::as_str).or_else(|| template.get(key).map(|value| &**value));
         // A pool that lists values of a key that no type knows defines the label by that.
@@ -287,10 +289,20 @@ fn allows(requirements: &Requirements, template: &Labels, known: &Described, key
     })
 }
 
+/// Whether the pool's requirements allow a zone, by whichever label of its nodes; what a type or the pool itself says is so.
+fn allows_zone(requirements: &Requirements, template: &Labels, known: &Described, zone: &str) -> bool {
+    let stated =
+        |key: &str| known.labels.get(key).map(String::as_str).or_else(|| template.get(key).map(|value| &**value));
+    let derived = [(keys::REGION, region_of(zone)), (keys::EBS_ZONE, Some(zone))];
+    requirements.allows(keys::ZONE, Some(zone))
+        && derived.into_iter().all(|(key, value)| requirements.allows(key, stated(key).or(value)))
+}
+
 /// Keys that mean something without any catalogue.
 fn is_known(key: &str) -> bool {
-    let standard = [keys::INSTANCE_TYPE, keys::ARCH, keys::OS, keys::ZONE, keys::REGION, keys::ZONE_ID, keys::HOSTNAME];
-    standard.contains(&key) || key.starts_with(keys::PREFIX)
+    let of_zone = [keys::ZONE, keys::REGION, keys::ZONE_ID, keys::EBS_ZONE];
+    let standard = [keys::INSTANCE_TYPE, keys::ARCH, keys::OS, keys::HOSTNAME];
+    of_zone.contains(&key) || standard.contains(&key) || key.starts_with(keys::PREFIX)
 }
 
 /// Every combination of values of the custom labels that a pool leaves open, the smallest first.
@@ -393,6 +405,9 @@ fn offer(
     labels.insert(keys::CAPACITY_TYPE.into(), sold.capacity_type.as_str().into());
     if let Some(zone) = &sold.zone {
         labels.insert(keys::ZONE.into(), zone.as_str().into());
+        for (key, value) in beside_zone(zone) {
+            labels.entry(key.into()).or_insert_with(|| value.into());
+        }
     }
     if let Some(reservation) = &sold.reservation {
         labels.insert(keys::CAPACITY_RESERVATION_ID.into(), reservation.as_str().into());

@@ -10,6 +10,7 @@ use muster_core::ec2::{
 use muster_core::model::batch::{Attempt, Batch, Owner};
 use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::offering::{InstanceTypeInfo, NewNode};
+use muster_core::topology::beside_zone;
 
 use crate::cluster::State;
 use crate::provisioner::{Context, pool};
@@ -63,8 +64,17 @@ pub(in crate::provisioner) fn template(
         .ok_or_else(|| format!("instance type {} is not known", attempt.instance_type))?;
     let tags = tags(context, batch, attempt.number);
     let pending = batch.spec.owner.object().map(|owner| owner.uid.clone()).unwrap_or_default();
-    let place = new_node::Place { zone: Some(&attempt.zone), capacity_type: Some(attempt.capacity_type) };
+    let place = new_node::Place {
+        zone: Some(&attempt.zone),
+        capacity_type: Some(attempt.capacity_type),
+        ..new_node::Place::default()
+    };
     let mut new = new_node::of_pool(pool, Some(class), info, place, &[])?;
+    // What the cloud controller and the EBS driver say of a zone is not the kubelet's to report.
+    let own = rules::labels(pool);
+    new.node
+        .labels
+        .retain(|key, _| own.contains_key(key) || beside_zone(&attempt.zone).all(|(other, _)| other != &**key));
     new.node.taints.extend(rules::startup_taints(pool)?);
     new.node.taints.push(match batch.spec.owner {
         Owner::Gang(_) | Owner::Request(_) => {

@@ -58,7 +58,8 @@ fn of_pool(context: &Context, state: &State, pool: &NodePool, left: &Ledger, all
     // A zone whose subnets are full has nothing to offer.
     let (subnets, read) = (supply::subnets(class), class::subnets_read(context, class));
     let mut add = |info: &InstanceTypeInfo, zone: &str, capacity_type, sold: Sold<'_>| {
-        let place = new_node::Place { zone: Some(zone), capacity_type: Some(capacity_type) };
+        let place =
+            new_node::Place { zone: Some(zone), capacity_type: Some(capacity_type), ..new_node::Place::default() };
         // A pool whose taints cannot be read is not Ready.
         let Ok(new) = new_node::of_pool(pool, Some(class), info, place, &state.daemons) else { return };
         let asked =

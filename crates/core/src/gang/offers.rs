@@ -156,8 +156,9 @@ pub fn offers_for(request: &GangRequest, levels: &Levels, pools: &[PoolView]) ->
 /// zone only once it is chosen.
 fn nodes_in_reach(request: &GangRequest, levels: &Levels, pool: &PoolView, kind: &TypeView) -> Result<u32, TooSmall> {
     let mut zones = volumes::zones(request);
-    zones.retain(|zone| pool.zones.is_empty() || pool.zones.contains(zone));
-    if zones.is_empty() || kind.node.labels.contains_key(ZONE_KEY) {
+    let sells_in = |zone: &Arc<str>| pool.zones.is_empty() || pool.zones.contains(zone);
+    zones.retain(|zone| kind.node.labels.get(ZONE_KEY).map_or_else(|| sells_in(zone), |only| only == zone));
+    if zones.is_empty() {
         return nodes_needed(request, levels, kind);
     }
     let in_zone = |zone: &Arc<str>| {

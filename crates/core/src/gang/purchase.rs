@@ -231,7 +231,7 @@ fn of_zone(pool: &PoolView, zone: Option<&Arc<str>>) -> Option<PoolView> {
     for kind in &mut pool.types {
         kind.price = kind.price_in(std::slice::from_ref(zone));
         kind.zonal.clear();
-        Arc::make_mut(&mut kind.node).labels.insert(Arc::from(ZONE_KEY), Arc::clone(zone));
+        kind.node = Arc::new(in_zone(&kind.node, zone));
     }
     Some(pool)
 }

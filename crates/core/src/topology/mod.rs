@@ -5,6 +5,7 @@
 
 mod natural;
 mod tree;
+mod zones;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use thiserror::Error;
 
 pub use natural::natural_cmp;
 pub use tree::{Domain, SplitLabel, Step, Tree};
+pub use zones::{EBS_ZONE_KEY, REGION_KEY, beside_zone, region_of};
 
 /// Index into the configured levels; 0 is the top.
 pub type LevelIndex = usize;

@@ -18,6 +18,7 @@ mod nearest;
 mod on_the_way;
 mod ordinary;
 mod passes;
+mod regions;
 mod remedies;
 mod scene;
 mod schema;
