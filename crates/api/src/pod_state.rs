@@ -1,11 +1,11 @@
 //! From Pod objects to core's pods.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use muster_core::model::attached::Attached;
 use muster_core::model::gang::{Foreign, Membership, Pod as State};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::Usage;
@@ -151,16 +151,10 @@ fn describe(error: &convert::ConvertError) -> String {
 #[must_use]
 pub fn usage<'a>(pods: impl Iterator<Item = &'a State>) -> Usage {
     let mut sum = Usage::default();
-    let mut attached = BTreeSet::new();
+    let mut attached = Attached::default();
     for pod in pods {
         sum.requested.add(&pod.held.requested);
-        for (claim, resource) in &pod.claims.attached {
-            // A volume is attached to a node once, however many pods use its claim there.
-            if !attached.insert((&pod.key.namespace, claim)) {
-                let fewer = sum.requested.get(resource.as_str()).saturating_sub(1);
-                sum.requested.set(resource.clone(), fewer);
-            }
-        }
+        attached.come(pod, &pod.held.requested, &mut sum.requested);
         sum.ports.extend(pod.held.ports.iter().cloned());
     }
     sum

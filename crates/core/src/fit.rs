@@ -13,7 +13,7 @@
 //! | `NodeResourcesFit` | [`Misfit::Insufficient`]; kube-scheduler names all, [`insufficient`] does too |
 //! | `InterPodAffinity` | [`Misfit::Occupied`]: anti-affinity by hostname, of a shape with itself or of pods there |
 //! | `VolumeBinding`, `VolumeZone` | [`Misfit::Volume`]: what the claims of the pod say was made terms of selectors before |
-//! | `NodeVolumeLimits` | [`Misfit::Insufficient`]: volumes of a driver are a resource, see [`ATTACHABLE_VOLUMES`] |
+//! | `NodeVolumeLimits` | [`Misfit::Insufficient`]: volumes of a driver are a resource, each attached once: `model::attached` |
 //! | topology spread, resource claims | not here: such shapes carry `unsupported` |
 //!
 //! One verdict is Muster's own: [`Misfit::NotReady`]. kube-scheduler looks at taints alone, and a node may be NotReady for

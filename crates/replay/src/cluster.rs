@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use muster_core::model::attached::Attached;
 use muster_core::model::gang::Pod;
-use muster_core::model::names::NodeName;
+use muster_core::model::names::{NodeName, ObjectKey};
 use muster_core::model::node::{Node, Usage};
 use muster_core::planner::plan::Host;
 
@@ -20,18 +21,29 @@ struct Standing {
     node: Arc<Node>,
     usage: Arc<Usage>,
     pods: Vec<Arc<Pod>>,
+    attached: Attached,
+}
+
+impl Standing {
+    fn of(node: Node) -> Self {
+        Self { node: Arc::new(node), usage: Arc::default(), pods: Vec::new(), attached: Attached::default() }
+    }
 }
 
 impl Cluster {
     /// Empty nodes.
     pub(crate) fn new(nodes: impl IntoIterator<Item = Node>) -> Self {
-        let standing = |node: Node| Standing { node: Arc::new(node), usage: Arc::default(), pods: Vec::new() };
-        Self { nodes: nodes.into_iter().map(|node| (node.name.clone(), standing(node))).collect() }
+        Self { nodes: nodes.into_iter().map(|node| (node.name.clone(), Standing::of(node))).collect() }
     }
 
     /// The nodes, in order of name.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.nodes.values().map(|standing| &standing.node)
+    }
+
+    /// Claims whose volumes are attached to nodes, with the node.
+    pub(crate) fn attached(&self) -> impl Iterator<Item = (&NodeName, &ObjectKey)> {
+        self.nodes.iter().flat_map(|(name, standing)| standing.attached.claims().map(move |claim| (name, claim)))
     }
 
     /// One node.
@@ -54,7 +66,7 @@ impl Cluster {
                 provider_id: None,
                 created: None,
             };
-            Standing { node: Arc::new(node), usage: Arc::default(), pods: Vec::new() }
+            Standing::of(node)
         });
     }
 
@@ -64,6 +76,9 @@ impl Cluster {
         let usage = Arc::make_mut(&mut standing.usage);
         usage.requested.add(&held.requested);
         usage.ports.extend(held.ports.iter().cloned());
+        if let Some(pod) = pod {
+            standing.attached.come(pod, &held.requested, &mut usage.requested);
+        }
         standing.pods.extend(pod.cloned());
     }
 
@@ -79,7 +94,8 @@ impl Cluster {
         }
         let same = |pod: &Arc<Pod>| standing.pods.iter().position(|other| Arc::ptr_eq(other, pod));
         if let Some(index) = pod.and_then(same) {
-            standing.pods.swap_remove(index);
+            let pod = standing.pods.swap_remove(index);
+            standing.attached.go(&pod, &held.requested, &mut usage.requested);
         }
     }
 

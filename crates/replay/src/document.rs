@@ -411,7 +411,7 @@ pub enum PodCode {
     VolumeNotFound,
     /// A volume that is not reached from there.
     VolumeZone,
-    /// More volumes than a node takes.
+    /// More volumes than a node takes, or more pods than a claim takes.
     VolumeLimit,
     /// `minValues` of a pool.
     MinValues,

@@ -91,7 +91,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     });
     let mut cluster = Cluster::new(nodes);
     let mut leaving: BTreeMap<NodeName, Vec<Arc<Usage>>> = BTreeMap::new();
-    let (mut standing, mut holders) = (Vec::new(), Vec::new());
+    let (mut standing, mut holders, mut users) = (Vec::new(), Vec::new(), Vec::new());
     let mut daemons: BTreeMap<NodeName, Usage> = BTreeMap::new();
     for known in &members.all {
         let core = &known.core;
@@ -101,6 +101,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
                 cluster.ensure(node);
             }
             cluster.add(node, Some(core), &core.held);
+            users.push(Arc::clone(core));
             standing.push((node.clone(), Arc::clone(&known.object)));
             if owner_of(&known.object, "DaemonSet").is_some() {
                 let held = daemons.entry(node.clone()).or_default();
@@ -138,6 +139,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     let gone: BTreeSet<_> =
         all.iter().filter(|known| moves.contains(&known.core.uid)).map(|known| Arc::as_ptr(&known.object)).collect();
     standing.retain(|(_, object)| !gone.contains(&Arc::as_ptr(object)));
+    users.retain(|core| !moves.contains(&core.uid));
     dump.ignored.extend(ignored);
     let now = options.now.or(dump.newest);
     let mut planning = Planning {
@@ -149,6 +151,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         supply,
         coming,
         standing,
+        users,
         catalogue: &options.catalogue,
         policy: options.policy,
         preferences: options.preferences,
@@ -219,6 +222,8 @@ struct Planning<'a> {
     coming: OnTheWay,
     /// Pods of the dump with the node each stands on or is nominated to.
     standing: Vec<(NodeName, Arc<k8s_openapi::api::core::v1::Pod>)>,
+    /// The same pods, as far as their claims go: whoever needs one of them has to wait.
+    users: Vec<Arc<muster_core::model::gang::Pod>>,
     catalogue: &'a Catalogue,
     policy: Policy,
     preferences: Preferences,

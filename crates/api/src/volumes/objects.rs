@@ -118,7 +118,7 @@ pub(super) struct Volume {
     labels: BTreeMap<String, String>,
     available: bool,
     modes: Vec<String>,
-    size: Quantity,
+    pub(super) size: Quantity,
     block: bool,
     attributes: String,
 }

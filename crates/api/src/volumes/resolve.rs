@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as k8s;
-use muster_core::model::gang::{Claims, Taken};
+use muster_core::model::gang::{Claims, Taken, Unclaimed};
 use muster_core::model::names::ObjectKey;
 use muster_core::model::pod::{Operator, Requirement, SelectorTerm};
 use muster_core::model::resources::{ATTACHABLE_VOLUMES, LOCAL_VOLUMES, Resources};
 
 use super::objects::{Claim, Volume};
 use super::{Volumes, key};
+
+/// Most volumes of a claim that are kept one by one.
+const DISTINCT: usize = 256;
 
 /// The claims that a pod uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,15 +145,18 @@ impl Volumes {
             }
             None => self.unbound(key, claim, needs)?,
         };
-        // A volume that pods of several nodes use is attached once to a node, however many pods it has there.
-        if let Some(driver) = driver.filter(|_| !claim.is_shared()) {
-            let resource = format!("{ATTACHABLE_VOLUMES}{driver}");
+        let Some(driver) = driver else { return Ok(()) };
+        let resource = format!("{ATTACHABLE_VOLUMES}{driver}");
+        if claim.is_of_one_pod() || !claim.is_shared() {
             for resources in [&mut needs.requests, &mut needs.attached] {
                 resources.set(resource.as_str(), resources.get(&resource).saturating_add(1));
             }
             if !claim.is_of_one_pod() {
                 needs.claims.attached.insert(Arc::clone(name), resource.as_str().into());
             }
+        } else {
+            // Most pods of a node share it, and each would ask for one.
+            needs.claims.shared.insert(Arc::clone(name), resource.as_str().into());
         }
         Ok(())
     }
@@ -189,9 +195,11 @@ impl Volumes {
             needs.reach.push(vec![SelectorTerm { expressions: Vec::new(), fields: vec![field] }]);
             return Ok(class.provisioner.as_ref());
         }
-        let free: Vec<&Volume> =
-            self.free.get(class_name).into_iter().flatten().filter_map(|name| self.volumes.get(name)).collect();
-        let taken: Vec<&Volume> = free.iter().copied().filter(|volume| claim.takes(volume)).collect();
+        let of_class = self.free.get(class_name).into_iter().flatten();
+        let free: Vec<(&String, &Volume)> = of_class.filter_map(|name| self.volumes.get_key_value(name)).collect();
+        let mut taken: Vec<(&String, &Volume)> = free.iter().copied().filter(|(_, one)| claim.takes(one)).collect();
+        // The smallest first, as kube-scheduler takes them.
+        taken.sort_by_key(|(name, volume)| (volume.size, *name));
         let mut terms: Vec<SelectorTerm> = match (&class.provisioner, &class.allowed) {
             (Some(_), None) => return Ok(class.provisioner.as_ref()),
             (Some(_), Some(allowed)) => allowed.clone(),
@@ -204,19 +212,27 @@ impl Volumes {
             (None, _) => {
                 let volumes = u32::try_from(taken.len()).unwrap_or(u32::MAX);
                 let (class, claim) = (Arc::from(class_name.as_str()), Arc::clone(name));
-                needs.claims.taken.push(Taken { class, claim, volumes });
-                if taken.iter().all(|volume| volume.hostnames().next().is_some()) {
+                let all_local = taken.iter().all(|(_, volume)| volume.hostnames().next().is_some());
+                let counted = all_local && taken.len() == free.len();
+                let unclaimed = |(name, volume): &(&String, &Volume)| {
+                    let (volume, reach) = (Arc::from(name.as_str()), volume.reach.clone());
+                    Unclaimed { volume, reach }
+                };
+                let one_by_one = !counted && taken.len() <= DISTINCT;
+                let among = if one_by_one { taken.iter().map(unclaimed).collect() } else { Vec::new() };
+                needs.claims.taken.push(Taken { class, claim, volumes, among });
+                if all_local {
                     // So many are on each node: no more members than that go there.
                     let resource = format!("{LOCAL_VOLUMES}{class_name}");
                     needs.requests.set(resource.as_str(), needs.requests.get(&resource).saturating_add(1));
-                    if taken.len() == free.len() {
+                    if counted {
                         return Ok(None);
                     }
                 }
                 Vec::new()
             }
         };
-        for volume in &taken {
+        for (_, volume) in &taken {
             match volume.reach.as_slice() {
                 // It can be reached from everywhere.
                 [] => return Ok(class.provisioner.as_ref()),

@@ -157,8 +157,8 @@ fn a_volume_that_several_pods_of_a_node_use_is_attached_there_once() {
         volumes.complete(&mut core, &Used::read(&pod).unwrap());
         core
     };
-    for name in ["data", "other"] {
-        volumes.apply_claim(&bound(name, &json!({})));
+    for (name, mode) in [("data", "ReadWriteOnce"), ("other", "ReadWriteOnce"), ("many", "ReadWriteMany")] {
+        volumes.apply_claim(&bound(name, &json!({"accessModes": [mode]})));
     }
     let mut elsewhere = bound("data", &json!({}));
     elsewhere.metadata.namespace = Some("serving".to_owned());
@@ -167,6 +167,8 @@ fn a_volume_that_several_pods_of_a_node_use_is_attached_there_once() {
         (vec![("ml", "data"), ("ml", "data"), ("ml", "data")], 1),
         (vec![("ml", "data"), ("ml", "other"), ("ml", "data")], 2),
         (vec![("ml", "data"), ("serving", "data")], 2),
+        (vec![("ml", "many"), ("ml", "many")], 1),
+        (vec![("ml", "many"), ("ml", "data"), ("ml", "many")], 2),
     ] {
         let pods: Vec<_> = used
             .iter()
@@ -275,6 +277,27 @@ fn local_volumes_are_a_resource_of_their_node_until_somebody_claims_them() {
 }
 
 #[test]
+fn volumes_that_are_there_already_are_listed_where_no_node_counts_them() {
+    let mut volumes = Volumes::default();
+    volumes.apply_class(&class("there", "kubernetes.io/no-provisioner", "WaitForFirstConsumer", &json!([])));
+    volumes.apply_claim(&claim("data", &json!({"storageClassName": "there"})));
+    let there = |size: &str| json!({"storageClassName": "there", "nodeAffinity": on("zone", &["a"]), "capacity": {"storage": size}});
+    for (name, size) in [("large", "20Gi"), ("b-small", "10Gi"), ("a-small", "10Gi"), ("tiny", "1Ki")] {
+        volumes.apply_volume(&volume(name, &there(size)));
+    }
+    let needs = volumes.needs(&used());
+    let among: Vec<&str> = needs.claims.taken[0].among.iter().map(|one| &*one.volume).collect();
+    assert_eq!((among, needs.claims.taken[0].volumes), (vec!["a-small", "b-small", "large"], 3), "the smallest first");
+    // Those of one node each are counted there.
+    for name in ["large", "b-small", "a-small", "tiny"] {
+        volumes.delete_volume(name);
+        let local = json!({"storageClassName": "there", "nodeAffinity": on("kubernetes.io/hostname", &["n"])});
+        volumes.apply_volume(&volume(name, &local));
+    }
+    assert_eq!(volumes.needs(&used()).claims.taken[0].among, []);
+}
+
+#[test]
 fn the_limits_of_a_node_are_resources_by_driver() {
     let mut volumes = Volumes::default();
     let node: CSINode = serde_json::from_value(json!({
@@ -324,8 +347,10 @@ fn access_modes_say_who_may_share_a_claim() {
         volumes.apply_claim(&bound("data", &json!({"accessModes": modes})));
         let needs = volumes.needs(&used());
         assert_eq!((needs.claims.one_node.len(), needs.claims.one_pod.len()), (one_node, one_pod), "{modes}");
-        // One that several nodes attach is no matter of how many pods a node has.
+        // One that several nodes attach is among the requests of no pod: most pods of a node share it.
         let alone = i64::from(one_node + one_pod > 0);
         assert_eq!(needs.attached.get("attachable-volumes-csi-d"), alone, "{modes}");
+        let shared: Vec<_> = needs.claims.shared.iter().map(|(claim, name)| (&**claim, name.as_str())).collect();
+        assert_eq!(shared, vec![("data", "attachable-volumes-csi-d"); usize::from(one_node + one_pod == 0)], "{modes}");
     }
 }

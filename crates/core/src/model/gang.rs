@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::code::Code;
 use crate::model::names::{NodeName, ObjectKey, PodUid, ResourceName};
 use crate::model::node::Usage;
-use crate::model::pod::{Neighbour, Shape};
+use crate::model::pod::{Neighbour, SelectorTerm, Shape};
 use crate::model::resources::Resources;
 use crate::model::words::Word;
 
@@ -492,6 +492,10 @@ pub struct Claims {
     /// Of those the ones that a driver attaches to the node, each with the resource of which the pod's requests have one for it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attached: BTreeMap<Arc<str>, ResourceName>,
+    /// Claims that pods of several nodes may use at a time, each with the resource of the driver that attaches its volume. None of
+    /// them is among the pod's requests: a node attaches it once, however many pods use it there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shared: BTreeMap<Arc<str>, ResourceName>,
     /// Claims that one pod alone may use at a time.
     pub one_pod: Vec<Arc<str>>,
     /// Claims that take one of so many volumes that are there already.
@@ -499,7 +503,7 @@ pub struct Claims {
 }
 
 /// A claim that is met by one of the volumes of a class that are there already: nobody makes new ones.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Taken {
     /// The class.
@@ -508,6 +512,42 @@ pub struct Taken {
     pub claim: Arc<str>,
     /// Volumes of the class that would do for it.
     pub volumes: u32,
+    /// Those volumes. Empty where each is of one node and the nodes count them, and where there are too many to tell apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub among: Vec<Unclaimed>,
+}
+
+/// A volume that nobody has claimed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Unclaimed {
+    /// Name.
+    pub volume: Arc<str>,
+    /// Where it can be reached: all must hold, the terms of each are ORed.
+    pub reach: Vec<Vec<SelectorTerm>>,
+}
+
+/// A volume that a driver attaches to the node of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment<'a> {
+    /// Its claim.
+    pub claim: ObjectKey,
+    /// The resource of the driver.
+    pub resource: &'a ResourceName,
+    /// Whether the pod's requests have one of the resource for it.
+    pub requested: bool,
+}
+
+impl Pod {
+    /// Volumes that drivers attach to its node and that other pods may use as well.
+    pub fn attachments(&self) -> impl Iterator<Item = Attachment<'_>> {
+        let claims = &*self.claims;
+        let requested = claims.attached.iter().map(|one| (one, true));
+        requested.chain(claims.shared.iter().map(|one| (one, false))).map(|((claim, resource), requested)| {
+            let claim = ObjectKey { namespace: Arc::clone(&self.key.namespace), name: Arc::clone(claim) };
+            Attachment { claim, resource, requested }
+        })
+    }
 }
 
 impl Pod {

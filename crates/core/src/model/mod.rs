@@ -1,5 +1,6 @@
 //! What there is: pods, nodes, gangs and the snapshot that holds them, with the units and names they are stated in.
 
+pub mod attached;
 pub mod batch;
 pub mod booking;
 pub(crate) mod class;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::joining::Joining;
 use super::waiting::Waiting;
+use crate::model::names::ObjectKey;
 use crate::model::node::{Node, Usage};
 use crate::model::pod::{AntiAffinityTerm, Neighbour};
 use crate::model::snapshot::{AssignedCapacity, NodeEntry, Snapshot};
@@ -22,6 +23,8 @@ pub(super) struct Ground {
     /// Those that stand first, then those on their way.
     pub(super) nodes: Vec<Existing>,
     pub(super) standing: Vec<Standing>,
+    /// Claims whose volumes are attached, by index of the node.
+    pub(super) attached: BTreeMap<usize, BTreeSet<ObjectKey>>,
     /// Index of the first node on its way.
     pub(super) joining_from: usize,
 }
@@ -38,7 +41,11 @@ impl Ground {
             nodes.push(existing(snapshot, entry, kept.contains(entry.node.name.as_str())));
         }
         let (mut standing, joining_from) = (Vec::new(), nodes.len());
+        let mut attached: BTreeMap<usize, BTreeSet<ObjectKey>> = BTreeMap::new();
         for one in &joining {
+            for claim in one.takers.iter().flat_map(|taker| waiting[*taker].pod.attachments()).map(|one| one.claim) {
+                attached.entry(nodes.len()).or_default().insert(claim);
+            }
             let takers = one.takers.iter().filter_map(|taker| taker_on(nodes.len(), &waiting[*taker]));
             standing.extend(takers);
             index.extend(one.registered.as_deref().map(|name| (name, nodes.len())));
@@ -48,10 +55,17 @@ impl Ground {
         let counted = waiting.iter().flat_map(|one| &one.ladder).any(|class| class.all_rules().next().is_some());
         for pod in snapshot.pods.values().filter(|pod| pod.holds_capacity()) {
             let neighbour = &pod.neighbour;
-            if !counted && neighbour.keeps_away.is_empty() && neighbour.keeps_off.is_empty() {
+            let counts = counted || !neighbour.keeps_away.is_empty() || !neighbour.keeps_off.is_empty();
+            if !counts && pod.attachments().next().is_none() {
                 continue;
             }
             let Some(node) = pod.node.as_ref().and_then(|name| index.get(name.as_str())).copied() else { continue };
+            for claim in pod.attachments().map(|one| one.claim) {
+                attached.entry(node).or_default().insert(claim);
+            }
+            if !counts {
+                continue;
+            }
             standing.push(Standing {
                 node,
                 namespace: Arc::clone(&neighbour.namespace),
@@ -60,7 +74,7 @@ impl Ground {
                 deleting: pod.deleting,
             });
         }
-        Self { nodes, standing, joining_from }
+        Self { nodes, standing, attached, joining_from }
     }
 }
 

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::class::{Parts, digest_of, parts};
 use super::waiting::Waiting;
 use crate::fit;
+use crate::model::attached::Attached;
 use crate::model::batch::{Batch, BatchMember, BatchPhase, MemberState, Owner};
 use crate::model::class::is_readable;
 use crate::model::gang::Pod;
@@ -66,6 +67,8 @@ struct Coming {
     registered: Option<String>,
     /// By DaemonSets, and by pods that stand there already.
     used: Usage,
+    /// Volumes of the pods that stand there.
+    attached: Attached,
     /// Pods that it was planned for and that have not come, by class.
     left: BTreeMap<String, u32>,
     /// Pods stand there that it was not planned for: nothing keeps those of other schedulers off it. So only what is free counts.
@@ -121,8 +124,12 @@ impl Joining {
         let node = |coming: &Coming| {
             let mut usage = coming.used.clone();
             let here: Vec<usize> = coming.takers.iter().map(|(_, pod)| *pod).collect();
-            for shape in here.iter().filter_map(|pod| waiting[*pod].pod.shape.as_ref().ok()) {
-                usage.add(shape);
+            let mut attached = coming.attached.clone();
+            for pod in here.iter().map(|pod| &waiting[*pod].pod) {
+                if let Ok(shape) = &pod.shape {
+                    usage.add(shape);
+                    attached.come(pod, &shape.requests, &mut usage.requested);
+                }
             }
             usage.own_shape_pods = 0;
             let node = Arc::new(Node { name: coming.name.as_str().into(), ..Node::clone(offer) });
@@ -248,9 +255,10 @@ fn of_batch(
             for (class, many) in pods {
                 *left.entry(class.clone()).or_default() += many;
             }
-            let mut others = false;
+            let (mut others, mut attached) = (false, Attached::default());
             for (pod, class) in name.and_then(|name| occupants.get(name)).into_iter().flatten() {
                 used.requested.add(&pod.held.requested);
+                attached.come(pod, &pod.held.requested, &mut used.requested);
                 used.ports.extend(pod.held.ports.iter().cloned());
                 match class.as_ref().and_then(|class| left.get_mut(class)).filter(|left| **left > 0) {
                     Some(left) => *left = u32::saturating_sub(*left, 1),
@@ -259,7 +267,8 @@ fn of_batch(
             }
             let (takers, claimed) = (Vec::new(), Resources::default());
             let registered = name.map(str::to_owned);
-            Coming { name: format!("{}/{number}", batch.name), registered, used, left, others, takers, claimed }
+            let name = format!("{}/{number}", batch.name);
+            Coming { name, registered, used, attached, left, others, takers, claimed }
         };
         // What a node holds of a class that another version wrote down is not known: it has capacity for nobody else.
         let known = |pods: &[(String, u32)]| pods.iter().all(|(class, _)| is_readable(class));

@@ -22,7 +22,7 @@ use crate::model::node::{Node, TaintEffect};
 use crate::model::resources::{Resources, at_least};
 use crate::model::snapshot::Snapshot;
 use crate::offering::{Amounts, Ledger};
-use crate::packing::{self, Class, Obstacle, Offer, Place, Pool, Problem, Rule};
+use crate::packing::{self, Claimant, Class, Obstacle, Offer, Place, Pool, Problem, Rule, Settled};
 
 /// Most nodes of one batch.
 const BATCH: u32 = 100;
@@ -212,14 +212,16 @@ pub fn plan(round: &Round<'_>) -> Outcome {
         return outcome;
     }
     let barred = barred(round, &classes, &rest, &under_way);
-    let Ground { nodes, standing, joining_from } = Ground::of(&round.waiting, round.snapshot, &under_way);
+    let Ground { nodes, standing, attached, joining_from } = Ground::of(&round.waiting, round.snapshot, &under_way);
     // Where somebody asks for accelerators the others may stand beside; a machine for them alone is refused below.
     let asked = rest.iter().any(|index| is_accelerated(&round.waiting[*index].pod, round.accelerators));
     let has = |offer: &Offer| round.accelerators.iter().any(|name| offer.node.allocatable.get(name) > 0);
     let all = round.offers.iter().filter(|one| one.available).map(|one| &one.offer);
     let (left_out, offers): (Vec<&Offer>, Vec<&Offer>) = all.partition(|offer| !asked && has(offer));
     let offers: Vec<Offer> = offers.into_iter().cloned().collect();
-    let make = |rest: &[usize]| {
+    let pools = round.pools.clone();
+    let base = Problem { nodes, standing, attached, pools, offers, ..Problem::default() };
+    let planned = |rest: &[usize]| {
         let ladder = |index: &usize| {
             let mut ladder = round.waiting[*index].ladder.clone();
             let class = classes[*index].as_deref();
@@ -231,21 +233,32 @@ pub fn plan(round: &Round<'_>) -> Outcome {
             }
             ladder
         };
-        let mut ladders: Vec<Vec<Class>> = rest.iter().map(ladder).collect();
-        packing::forget_labels(&mut ladders, &standing);
-        let (nodes, standing) = (nodes.clone(), standing.clone());
-        Problem { nodes, standing, pools: round.pools.clone(), offers: offers.clone(), ..Problem::of(ladders) }
+        let ladders: Vec<Vec<Class>> = rest.iter().map(ladder).collect();
+        let claimants = rest.iter().zip(&ladders);
+        let claimants = claimants.map(|(index, ladder)| Claimant { pod: &round.waiting[*index].pod, ladder });
+        packing::settle(&base, &claimants.collect::<Vec<_>>(), &ahead(round, rest))
     };
-    let mut problem = make(&rest);
-    let mut plan = packing::plan(&problem);
-    let later = beside_trials(round, &classes, &rest, &problem, &plan);
+    let mut settled = planned(&rest);
+    let of = |settled: &Settled, rest: &[usize]| settled.pods.iter().map(|at| rest[*at]).collect::<Vec<_>>();
+    let later = beside_trials(round, &classes, &of(&settled, &rest), &settled.problem, &settled.plan);
     if !later.is_empty() {
         // Whoever shares no node with them is not to wait for what becomes of it.
         rest.retain(|index| !later.contains_key(index));
         outcome.refused.extend(later.into_values());
-        problem = make(&rest);
-        plan = packing::plan(&problem);
+        settled = planned(&rest);
     }
+    let placed = of(&settled, &rest);
+    let Settled { problem, plan, pods: _, unplaced, refused: late } = settled;
+    for (number, class) in unplaced {
+        let of = classes[rest[number]].as_deref();
+        let (cause, why) = refusal(round, &problem, &plan, class, of);
+        outcome.refused.push(Refusal { pod: round.waiting[rest[number]].pod.uid.clone(), cause, why });
+    }
+    for (number, why) in late {
+        let why: Arc<str> = why.to_string().into();
+        outcome.refused.extend(refused(round, &[rest[number]], Cause::NoOfferFits, &why));
+    }
+    let rest = placed;
     settle(round, &classes, &rest, &problem, &plan, &mut outcome);
     one_at_a_time(round, &mut outcome);
     for (index, place) in rest.iter().zip(&plan.places) {
@@ -263,6 +276,16 @@ pub fn plan(round: &Round<'_>) -> Outcome {
         }
     }
     outcome
+}
+
+/// Pods whose claims are not to be had: those with a node, and those that wait and whose node is on its way.
+fn ahead<'a>(round: &'a Round<'_>, rest: &[usize]) -> Vec<&'a Pod> {
+    let waits: BTreeSet<usize> = rest.iter().copied().collect();
+    let joining = (0..round.waiting.len()).filter(|index| !waits.contains(index));
+    let joining = joining.map(|index| &*round.waiting[index].pod);
+    let standing = round.snapshot.pods.values().filter(|pod| pod.occupied_node().is_some()).map(|pod| &**pod);
+    let claims = |pod: &&Pod| !pod.claims.one_pod.is_empty() || !pod.claims.taken.is_empty();
+    standing.chain(joining).filter(claims).collect()
 }
 
 /// Pool, or instance type of a pool, that nothing is launched from.

@@ -246,9 +246,7 @@ impl Search<'_, '_, '_> {
             }
             let before = self.existing[node].clone();
             let (load, counts) = &mut self.existing[node];
-            for (sum, need) in load.iter_mut().zip(&self.compiled.requests[asks]) {
-                *sum = sum.saturating_add(*need);
-            }
+            self.compiled.load(load, asks, 1, counts, Some(node));
             count(counts, asks);
             self.step(node);
             self.existing[node] = before;
@@ -296,9 +294,7 @@ impl Search<'_, '_, '_> {
             return None;
         }
         let mut grown = group.clone();
-        for (sum, need) in grown.load.iter_mut().zip(&self.compiled.requests[class]) {
-            *sum = sum.saturating_add(*need);
-        }
+        self.compiled.load(&mut grown.load, class, 1, &group.counts, None);
         count(&mut grown.counts, class);
         grown.mask.intersect(&self.compiled.takes[class]);
         self.compiled.holding(&mut grown.mask, &grown.load);

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fit;
+use crate::model::names::ObjectKey;
 use crate::model::node::{Node, Usage};
 
 use super::problem::{Basis, CEILING, Class, PRICE_SCALE, Place, Plan, Problem};
@@ -46,37 +47,44 @@ fn nodes(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
     for (pod, place) in plan.places.iter().enumerate() {
         on.entry(*place).or_default().push(pod);
     }
-    let mut fill = |name: String, node: &Node, usage: &Usage, pods: &[usize]| {
-        // Anti-affinity is for `topology` to hold.
-        let mut usage = Usage { own_shape_pods: 0, ..usage.clone() };
-        for pod in pods {
-            let class = class_of(problem, plan, *pod);
-            if let Err(misfit) = fit::fits(&class.shape, node, &usage) {
-                faults.push(format!("pod {pod} does not fit {name}: {misfit}"));
+    let mut fill =
+        |name: String, node: &Node, usage: &Usage, attached: Option<&BTreeSet<ObjectKey>>, pods: &[usize]| {
+            let mut attached = attached.cloned().unwrap_or_default();
+            // Anti-affinity is for `topology` to hold.
+            let mut usage = Usage { own_shape_pods: 0, ..usage.clone() };
+            for pod in pods {
+                let class = class_of(problem, plan, *pod);
+                let shape = class.beside(Some(&attached));
+                if let Err(misfit) = fit::fits(&shape, node, &usage) {
+                    faults.push(format!("pod {pod} does not fit {name}: {misfit}"));
+                }
+                let preferred = class.preferred_nodes.iter().all(|term| fit::term_matches(term, node));
+                if !preferred || class.heeds_soft_taints && fit::soft_taint(&class.shape, node) {
+                    faults.push(format!("pod {pod} would rather have another node than {name}"));
+                }
+                usage.requested.add(&shape.requests);
+                attached.extend(class.shares.keys().cloned());
+                usage.ports.extend(class.shape.ports.iter().cloned());
             }
-            let preferred = class.preferred_nodes.iter().all(|term| fit::term_matches(term, node));
-            if !preferred || class.heeds_soft_taints && fit::soft_taint(&class.shape, node) {
-                faults.push(format!("pod {pod} would rather have another node than {name}"));
-            }
-            usage.requested.add(&class.shape.requests);
-            usage.ports.extend(class.shape.ports.iter().cloned());
-        }
-    };
+        };
     for (place, pods) in &on {
         match place {
             Place::None => {}
             Place::Existing(index) => {
                 let one = &problem.nodes[*index];
-                fill(format!("node {}", one.node.name.as_str()), &one.node, &one.usage, pods);
+                let attached = problem.attached.get(index);
+                fill(format!("node {}", one.node.name.as_str()), &one.node, &one.usage, attached, pods);
             }
             Place::New(index) => {
                 let Some(node) = plan.nodes.get(*index) else {
-                    fill(format!("new node {index}, which is not in the plan"), &no_node(), &Usage::default(), pods);
+                    let name = format!("new node {index}, which is not in the plan");
+                    fill(name, &no_node(), &Usage::default(), None, pods);
                     continue;
                 };
                 for offer in std::iter::once(&node.offer).chain(&node.alternatives) {
                     let offer = &problem.offers[*offer];
-                    fill(format!("new node {index} as {}", offer.instance_type), &offer.node, &offer.overhead, pods);
+                    let name = format!("new node {index} as {}", offer.instance_type);
+                    fill(name, &offer.node, &offer.overhead, None, pods);
                 }
             }
         }

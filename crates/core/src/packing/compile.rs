@@ -1,11 +1,12 @@
 //! A problem as dense tables: which offers take which class, what fits where, and what keeps classes off each other's
 //! nodes. The algebra of selectors is evaluated here, once; a search only looks things up.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::fit;
-use crate::model::names::ResourceName;
+use crate::model::names::{ObjectKey, ResourceName};
 use crate::model::node::Node;
 use crate::model::pod::{SelectorTerm, Shape, Toleration};
 
@@ -36,6 +37,10 @@ pub(super) struct Compiled<'a> {
     pub(super) resources: Vec<ResourceName>,
     /// `[class][resource]`.
     pub(super) requests: Vec<Vec<i64>>,
+    /// `[class]`: volumes that other pods use as well, each by its number with its resource.
+    shares: Vec<Vec<(usize, usize)>>,
+    /// `[node]`: those of them that are attached to a node that exists.
+    attached: Vec<Vec<usize>>,
     /// `[offer][resource]`: allocatable less DaemonSets.
     pub(super) avail: Vec<Vec<i64>>,
     /// `[node][resource]`: what is free on a node that exists.
@@ -77,6 +82,7 @@ impl<'a> Compiled<'a> {
         for class in &problem.classes {
             let new = class.shape.requests.iter().filter(|(_, amount)| *amount > 0).map(|(name, _)| name.clone());
             resources.extend(new);
+            resources.extend(class.shares.values().cloned());
         }
         resources.sort();
         resources.dedup();
@@ -111,10 +117,13 @@ impl<'a> Compiled<'a> {
             }
         }
         let ladders = (0..resources.len()).map(|resource| ladder(&avail, resource)).collect();
+        let (shares, attached) = volumes(problem, &resources);
         Self {
             problem,
             offer_of,
             requests,
+            shares,
+            attached,
             avail,
             free,
             takes,
@@ -147,8 +156,52 @@ impl<'a> Compiled<'a> {
         } else {
             Bits::of(self.offer_of.len(), |at| takes(self.offer(at)))
         };
-        self.holding(&mut mask, &self.requests[class]);
+        self.holding(&mut mask, &self.need(class, &[], None));
         mask
+    }
+
+    /// Whether pods of the class use volumes that others use as well: what it takes of a node depends on who is there.
+    pub(super) fn shares(&self, class: usize) -> bool {
+        !self.shares[class].is_empty()
+    }
+
+    /// What one more pod of the class takes of a node beside those that the plan puts there: a volume that is attached already
+    /// takes nothing.
+    pub(super) fn need(&self, class: usize, counts: &[(usize, u32)], existing: Option<usize>) -> Cow<'_, [i64]> {
+        let mut need = Cow::Borrowed(self.requests[class].as_slice());
+        for (volume, resource) in &self.shares[class] {
+            let on_node = existing.and_then(|node| self.attached.get(node)).is_some_and(|all| all.contains(volume));
+            let uses = |other: usize| self.shares[other].iter().any(|(known, _)| known == volume);
+            if !on_node && !counts.iter().any(|(other, count)| *count > 0 && uses(*other)) {
+                need.to_mut()[*resource] += 1;
+            }
+        }
+        need
+    }
+
+    /// What pods take of a new node together.
+    pub(super) fn load_of(&self, counts: &[(usize, u32)]) -> Vec<i64> {
+        let mut load = vec![0_i64; self.resources.len()];
+        for (at, (class, count)) in counts.iter().enumerate() {
+            self.load(&mut load, *class, *count, &counts[..at], None);
+        }
+        load
+    }
+
+    /// Adds pods of a class to the load of a node with these pods.
+    pub(super) fn load(
+        &self,
+        load: &mut [i64],
+        class: usize,
+        count: u32,
+        counts: &[(usize, u32)],
+        existing: Option<usize>,
+    ) {
+        let Some(rest) = count.checked_sub(1) else { return };
+        let (first, other) = (self.need(class, counts, existing), &self.requests[class]);
+        for ((sum, first), other) in load.iter_mut().zip(&*first).zip(other) {
+            *sum = sum.saturating_add(*first).saturating_add(other.saturating_mul(i64::from(rest)));
+        }
     }
 
     /// Whether no pod of these classes keeps the class off their node, and it none of them.
@@ -199,6 +252,25 @@ impl<'a> Compiled<'a> {
         };
         within(class) && counts.iter().all(|(other, count)| *count == 0 || *other == class || within(*other))
     }
+}
+
+/// Volumes that several pods use, by number: those of each class, and those that are attached to each node.
+fn volumes(problem: &Problem, resources: &[ResourceName]) -> (Vec<Vec<(usize, usize)>>, Vec<Vec<usize>>) {
+    let mut known: BTreeMap<&ObjectKey, usize> = BTreeMap::new();
+    let mut number = |claim| {
+        let next = known.len();
+        *known.entry(claim).or_insert(next)
+    };
+    let mut shares = Vec::with_capacity(problem.classes.len());
+    for class in &problem.classes {
+        let resource = |name: &ResourceName| resources.binary_search(name).unwrap_or(0);
+        shares.push(class.shares.iter().map(|(claim, name)| (number(claim), resource(name))).collect());
+    }
+    let on_node = |node: usize| {
+        let claims = problem.attached.get(&node).into_iter().flatten();
+        claims.filter_map(|claim| known.get(claim).copied()).collect()
+    };
+    (shares, (0..problem.nodes.len()).map(on_node).collect())
 }
 
 /// Price, then what is tied up by it, then the names that make the order total.

@@ -130,7 +130,7 @@ fn cheaply(state: &mut State<'_, '_>, wanted: &[(usize, u32)], prices: &Prices) 
     classes.sort_by_key(|(class, _)| (Reverse(prices.values[*class]), *class));
     let alone = |state: &State<'_, '_>, class: usize| {
         let apart = state.compiled.apart[class].as_ref().is_some_and(|apart| apart.contains(class));
-        apart || !state.compiled.caps[class].is_empty()
+        apart || !state.compiled.caps[class].is_empty() || state.compiled.shares(class)
     };
     let (tied, plain): (Vec<_>, Vec<_>) =
         classes.into_iter().partition(|(class, _)| state.topology.links(*class) || alone(state, *class));
@@ -473,7 +473,8 @@ fn improve(state: &mut State<'_, '_>, prices: &Prices, first: usize) {
         let mut worst: Vec<(i128, usize)> = (first..state.slots.len())
             .filter(|at| {
                 let slot = &state.slots[*at];
-                !slot.counts.is_empty() && !slot.counts.iter().any(|(class, _)| state.topology.links(*class))
+                let tied = |class: usize| state.topology.links(class) || state.compiled.shares(class);
+                !slot.counts.is_empty() && !slot.counts.iter().any(|(class, _)| tied(*class))
             })
             .map(|at| (lost(state, at, prices), at))
             .filter(|(lost, _)| *lost > 0)

@@ -52,6 +52,10 @@ pub(super) fn pack(state: &mut State<'_, '_>, wanted: &[(usize, u32)], most: u64
     if states > budget.states || pods > MOST_PODS || wanted.is_empty() {
         return None;
     }
+    // What they take is no sum.
+    if wanted.iter().any(|(class, _)| state.compiled.shares(*class)) {
+        return None;
+    }
     let classes: Vec<usize> = wanted.iter().map(|(class, _)| *class).collect();
     let bins = bins(state, &classes);
     let varied = state.compiled.problem.pools.iter().any(|pool| !pool.min_values.is_empty());

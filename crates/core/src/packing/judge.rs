@@ -278,7 +278,8 @@ pub(super) fn fits_existing(
     load: &[i64],
     counts: &[(usize, u32)],
 ) -> bool {
-    let enough = compiled.requests[class]
+    let enough = compiled
+        .need(class, counts, Some(node))
         .iter()
         .zip(load)
         .zip(&compiled.free[node])

@@ -5,7 +5,7 @@
 
 use super::bits::Bits;
 use super::draft::Draft;
-use super::state::State;
+use super::state::{Slot, State};
 
 /// Nodes that a node is held against.
 const OTHERS: usize = 80;
@@ -104,7 +104,6 @@ pub(super) fn merged<'c, 'p>(mut draft: Draft<'c, 'p>) -> Draft<'c, 'p> {
 fn merge(state: &State<'_, '_>, from: usize, at: usize, most: u64) -> Option<Merged> {
     let compiled = state.compiled;
     let (from, to) = (&state.slots[from], &state.slots[at]);
-    let load: Vec<i64> = to.load.iter().zip(&from.load).map(|(one, other)| one.saturating_add(*other)).collect();
     let mut mask = to.mask.clone();
     for (class, _) in &from.counts {
         mask.intersect(&compiled.takes[*class]);
@@ -117,21 +116,32 @@ fn merge(state: &State<'_, '_>, from: usize, at: usize, most: u64) -> Option<Mer
         mask.intersect(&state.topology.cells[state.topology.cell_of[to.offer]]);
         to.counts.iter().for_each(|(class, _)| state.topology.keep_alike(*class, to.offer, &mut mask));
     }
-    compiled.holding(&mut mask, &load);
+    if from.counts.iter().any(|(class, _)| compiled.shares(*class)) {
+        compiled.holding(&mut mask, &compiled.load_of(&both(to, from)));
+    } else {
+        let load: Vec<i64> = to.load.iter().zip(&from.load).map(|(one, other)| one.saturating_add(*other)).collect();
+        compiled.holding(&mut mask, &load);
+    }
     // Offers come in the order of their prices.
     mask.iter().next().filter(|at| compiled.offer(*at).price <= most)?;
     let offer = state.cheapest(&mask, Some(at)).filter(|at| compiled.offer(*at).price <= most)?;
-    let mut counts = to.counts.clone();
-    for (class, count) in &from.counts {
-        match counts.iter_mut().find(|(known, _)| known == class) {
-            Some((_, known)) => *known += count,
-            None => counts.push((*class, *count)),
-        }
-    }
+    let counts = both(to, from);
     let alone = |at: usize| {
         let mut others = counts.clone();
         others[at].1 -= 1;
         compiled.together_above(counts[at].0, &others, None, state.least)
     };
     (0..counts.len()).all(alone).then_some(Merged { offer, mask })
+}
+
+/// The pods of two nodes.
+fn both(one: &Slot, other: &Slot) -> Vec<(usize, u32)> {
+    let mut counts = one.counts.clone();
+    for (class, count) in &other.counts {
+        match counts.iter_mut().find(|(known, _)| known == class) {
+            Some((_, known)) => *known += count,
+            None => counts.push((*class, *count)),
+        }
+    }
+    counts
 }

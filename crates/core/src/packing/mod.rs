@@ -10,6 +10,7 @@ mod bits;
 mod bound;
 mod branch;
 pub mod check;
+mod claims;
 mod compile;
 mod construct;
 mod draft;
@@ -26,18 +27,24 @@ mod simplex;
 mod state;
 mod tally;
 mod topology;
+mod unclaimed;
 mod variety;
+mod volumes;
 
 use compile::Compiled;
 use construct::Order;
 use draft::Draft;
 use topology::Topology;
 
+use crate::model::gang::Pod;
+
+pub use claims::{Claimant, Late, Settled};
 pub use problem::{
     Basis, Bound, Budget, CEILING, Class, Existing, GroupPrices, NewNode, Offer, PRICE_SCALE, Place, Plan, PodTerm,
     Pool, Problem, Rule, Spread, Standing, Work, forget_labels, selects,
 };
-pub use refuse::{Obstacle, obstacles};
+pub use refuse::Obstacle;
+pub use volumes::obstacles;
 
 /// Places every pod that can be placed.
 ///
@@ -45,6 +52,13 @@ pub use refuse::{Obstacle, obstacles};
 #[must_use]
 pub fn plan(problem: &Problem) -> Plan {
     again::kept(problem, again::without_preferences(problem, once(problem), once, from))
+}
+
+/// Places every pod that can be placed on what `base` has beside pods. Claims that pods take from each other go to them in their
+/// order, see [`Late`]; `ahead` are the pods that stand, and those that wait and have a place already.
+#[must_use]
+pub fn settle(base: &Problem, pods: &[Claimant<'_>], ahead: &[&Pod]) -> Settled {
+    claims::settle(base, pods, ahead, plan)
 }
 
 fn once(problem: &Problem) -> Plan {

@@ -1,12 +1,13 @@
 //! What is packed: pods by class, nodes that exist, pools and what they offer.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::ec2::CapacityType;
-use crate::model::names::ResourceName;
+use crate::model::names::{ObjectKey, ResourceName};
 use crate::model::node::{Node, Usage};
 use crate::model::pod::{Requirement, SelectorTerm, Shape};
 use crate::model::resources::Resources;
@@ -25,6 +26,8 @@ pub struct Problem {
     pub nodes: Vec<Existing>,
     /// Pods that stand on those nodes and matter to a topology constraint of any class, or carry one.
     pub standing: Vec<Standing>,
+    /// Claims whose volumes are attached to those nodes, by index of the node. Only those that classes share matter.
+    pub attached: BTreeMap<usize, BTreeSet<ObjectKey>>,
     /// NodePools.
     pub pools: Vec<Pool>,
     /// What the pools offer.
@@ -112,12 +115,27 @@ pub struct Class {
     /// It gets no new node of these, by index of the pool and instance type, or none of the pool at all; those that exist it may
     /// use.
     pub kept_off: BTreeSet<(usize, Option<Arc<str>>)>,
+    /// Volumes that other pods use as well, by claim, each with the resource of its driver: a node attaches each once, so that none
+    /// is among the requests.
+    pub shares: BTreeMap<ObjectKey, ResourceName>,
 }
 
 impl Class {
     /// Topology constraints that decide where the pod goes.
     pub fn all_rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().chain(&self.preferred)
+    }
+
+    /// What a pod asks for on a node that has attached the volumes of these claims.
+    #[must_use]
+    pub fn beside(&self, attached: Option<&BTreeSet<ObjectKey>>) -> Cow<'_, Shape> {
+        let is_there = |claim: &ObjectKey| attached.is_some_and(|attached| attached.contains(claim));
+        let mut shape = Cow::Borrowed(&self.shape);
+        for (_, resource) in self.shares.iter().filter(|(claim, _)| !is_there(claim)) {
+            let one_more = shape.requests.get(resource.as_str()).saturating_add(1);
+            shape.to_mut().requests.set(resource.clone(), one_more);
+        }
+        shape
     }
 
     /// Whether it may not use a node that exists, although that would hold it.

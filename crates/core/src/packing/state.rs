@@ -98,9 +98,9 @@ impl<'c, 'p> State<'c, 'p> {
     pub(super) fn fits(&mut self, at: usize, class: usize) -> Option<Fitted> {
         self.work.nodes += 1;
         let (compiled, slot) = (self.compiled, &self.slots[at]);
-        let request = &compiled.requests[class];
+        let need = compiled.need(class, &slot.counts, slot.existing);
         if let Some(node) = slot.existing {
-            let enough = request
+            let enough = need
                 .iter()
                 .zip(&slot.load)
                 .zip(&compiled.free[node])
@@ -117,7 +117,7 @@ impl<'c, 'p> State<'c, 'p> {
         }
         let mut mask = slot.mask.clone();
         mask.intersect(&compiled.takes[class]);
-        let load: Vec<i64> = slot.load.iter().zip(request).map(|(load, need)| load.saturating_add(*need)).collect();
+        let load: Vec<i64> = slot.load.iter().zip(&*need).map(|(load, need)| load.saturating_add(*need)).collect();
         compiled.holding(&mut mask, &load);
         let before = compiled.offer(slot.offer).price;
         self.best(at, class, &mask, Some(at), before)
@@ -151,7 +151,7 @@ impl<'c, 'p> State<'c, 'p> {
         let mut mask = self.tier.clone();
         mask.intersect(&self.compiled.takes[class]);
         mask.intersect(&self.topology.cells[cell]);
-        self.compiled.holding(&mut mask, &self.compiled.requests[class]);
+        self.compiled.holding(&mut mask, &self.compiled.need(class, &[], None));
         if !self.compiled.together_above(class, &[], None, self.least) {
             return None;
         }
@@ -175,7 +175,7 @@ impl<'c, 'p> State<'c, 'p> {
     pub(super) fn holding(&self, class: usize) -> Bits {
         let mut mask = self.tier.clone();
         mask.intersect(&self.compiled.takes[class]);
-        self.compiled.holding(&mut mask, &self.compiled.requests[class]);
+        self.compiled.holding(&mut mask, &self.compiled.need(class, &[], None));
         mask
     }
 
@@ -273,13 +273,13 @@ impl<'c, 'p> State<'c, 'p> {
     /// Takes one pod out again.
     pub(super) fn remove(&mut self, at: usize, class: usize) {
         let slot = &mut self.slots[at];
-        for (sum, need) in slot.load.iter_mut().zip(&self.compiled.requests[class]) {
-            *sum = sum.saturating_sub(*need);
-        }
         if let Some((_, count)) = slot.counts.iter_mut().find(|(other, _)| *other == class) {
             *count -= 1;
         }
         slot.counts.retain(|(_, count)| *count > 0);
+        for (sum, need) in slot.load.iter_mut().zip(&*self.compiled.need(class, &slot.counts, slot.existing)) {
+            *sum = sum.saturating_sub(*need);
+        }
         let kind = slot.existing.map_or(Kind::Offer(slot.offer), Kind::Existing);
         self.topology.count(&mut self.counts, class, Spot { slot: at, kind }, false);
         let slot = &mut self.slots[at];
@@ -294,7 +294,7 @@ impl<'c, 'p> State<'c, 'p> {
         self.work.nodes += 1;
         let mut mask = self.tier.clone();
         mask.intersect(&self.compiled.takes[class]);
-        self.compiled.holding(&mut mask, &self.compiled.requests[class]);
+        self.compiled.holding(&mut mask, &self.compiled.need(class, &[], None));
         if !self.compiled.together_above(class, &[], None, self.least) {
             return None;
         }
@@ -376,7 +376,7 @@ impl<'c, 'p> State<'c, 'p> {
             self.turn_into(at, fitted.offer, fitted.mask);
         }
         let slot = &mut self.slots[at];
-        add(slot, &self.compiled.requests[class], class, 1);
+        add(self.compiled, slot, class, 1);
         let kind = slot.existing.map_or(Kind::Offer(slot.offer), Kind::Existing);
         self.topology.count(&mut self.counts, class, Spot { slot: at, kind }, true);
         at
@@ -384,7 +384,7 @@ impl<'c, 'p> State<'c, 'p> {
 
     /// Opens `number` new nodes with the same pods of classes that no counter concerns.
     pub(super) fn open(&mut self, offer: usize, counts: &[(usize, u32)], number: u32) {
-        let load = self.load_of(counts);
+        let load = self.compiled.load_of(counts);
         let mut mask = self.tier.clone();
         counts.iter().for_each(|(class, _)| mask.intersect(&self.compiled.takes[*class]));
         self.compiled.holding(&mut mask, &load);
@@ -406,28 +406,17 @@ impl<'c, 'p> State<'c, 'p> {
 
     /// A new node with these pods, of one of the offers in `mask`.
     pub(super) fn launch(&mut self, offer: usize, mask: Bits, counts: Vec<(usize, u32)>) {
-        let load = self.load_of(&counts);
+        let load = self.compiled.load_of(&counts);
         let more = self.more(offer, &mask);
         self.slots.push(Slot { existing: None, load, counts, mask, offer, more });
         self.charge(self.slots.len() - 1, 1);
-    }
-
-    /// What pods request together.
-    pub(super) fn load_of(&self, counts: &[(usize, u32)]) -> Vec<i64> {
-        let mut load = vec![0_i64; self.compiled.resources.len()];
-        for (class, count) in counts {
-            for (sum, need) in load.iter_mut().zip(&self.compiled.requests[*class]) {
-                *sum = sum.saturating_add(need.saturating_mul(i64::from(*count)));
-            }
-        }
-        load
     }
 
     /// The offers a node with these pods of classes without counters may become.
     pub(super) fn becoming(&self, counts: &[(usize, u32)]) -> Bits {
         let mut mask = self.tier.clone();
         counts.iter().for_each(|(class, _)| mask.intersect(&self.compiled.takes[*class]));
-        self.compiled.holding(&mut mask, &self.load_of(counts));
+        self.compiled.holding(&mut mask, &self.compiled.load_of(counts));
         mask
     }
 
@@ -453,7 +442,7 @@ impl<'c, 'p> State<'c, 'p> {
         let given = self.close(from);
         self.turn_into(to, offer, mask);
         for (class, count) in given {
-            add(&mut self.slots[to], &self.compiled.requests[class], class, count);
+            add(self.compiled, &mut self.slots[to], class, count);
             for _ in 0..count {
                 let spot = Spot { slot: to, kind: Kind::Offer(offer) };
                 self.topology.count(&mut self.counts, class, spot, true);
@@ -509,10 +498,8 @@ impl<'c, 'p> State<'c, 'p> {
 }
 
 /// Adds pods to a node.
-fn add(slot: &mut Slot, request: &[i64], class: usize, count: u32) {
-    for (sum, need) in slot.load.iter_mut().zip(request) {
-        *sum = sum.saturating_add(need.saturating_mul(i64::from(count)));
-    }
+fn add(compiled: &Compiled<'_>, slot: &mut Slot, class: usize, count: u32) {
+    compiled.load(&mut slot.load, class, count, &slot.counts, slot.existing);
     match slot.counts.iter_mut().find(|(other, _)| *other == class) {
         Some((_, number)) => *number += count,
         None => slot.counts.push((class, count)),

@@ -294,10 +294,11 @@ fn counter<'p>(counted: Counted<'p>, domains: &BTreeMap<&str, Domains>, nodes: &
 /// Domains of offers that hold the pod.
 fn launchable_domains(class: &Class, domains: &Domains, problem: &Problem) -> Vec<usize> {
     let mut found = vec![false; domains.count];
+    let alone = class.beside(None);
     if !class.existing_only {
         for (offer, domain) in problem.offers.iter().zip(&domains.of_offer) {
             let Some(domain) = domain.filter(|domain| !found[*domain]) else { continue };
-            found[domain] = !class.is_kept_off(offer) && fit::fits(&class.shape, &offer.node, &offer.overhead).is_ok();
+            found[domain] = !class.is_kept_off(offer) && fit::fits(&alone, &offer.node, &offer.overhead).is_ok();
         }
     }
     (0..domains.count).filter(|domain| found[*domain]).collect()

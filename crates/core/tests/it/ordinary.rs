@@ -23,6 +23,7 @@ use muster_core::packing::{Class, Offer, Pool, Rule};
 
 use super::world::{GPU, at, node, pod, snapshot};
 
+mod claims;
 mod disputes;
 mod fallback;
 mod foreign;

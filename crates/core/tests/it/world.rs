@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use jiff::{SignedDuration, Timestamp};
+use muster_core::model::attached::Attached;
 use muster_core::model::gang::{
     Foreign, Gang, GangPlace, Membership, Phase, Pod, RankClaim, RawTopologyRequests, Recognised, Source,
 };
@@ -149,11 +150,12 @@ pub(crate) fn snapshot(nodes: &[Node], pods: &[Pod], gangs: &[Gang], recognised:
     let recognised = recognised.iter().filter(|one| members.contains_key(&one.key));
     let recognised = recognised.map(|one| (one.key.clone(), Arc::new(one.clone()))).collect();
     let entry = |node: &Node| {
-        let mut usage = Usage::default();
+        let (mut usage, mut attached) = (Usage::default(), Attached::default());
         for pod in pods {
             let nominated = pod.nominated.as_ref().filter(|_| pod.membership == Membership::Single && pod.is_live());
             if !pod.ended && pod.node.as_ref().or(nominated) == Some(&node.name) {
                 usage.requested.add(&pod.held.requested);
+                attached.come(pod, &pod.held.requested, &mut usage.requested);
                 usage.ports.extend(pod.held.ports.iter().cloned());
             }
         }

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use muster_api::convert::ordinary::{self as read, Kind, Namespaces};
 use muster_api::keys;
 use muster_core::fit;
-use muster_core::model::gang::Membership;
-use muster_core::model::names::NodeName;
+use muster_core::model::gang::{Membership, Pod};
+use muster_core::model::names::{NodeName, ObjectKey};
 use muster_core::model::node::{Node, TaintEffect};
-use muster_core::packing::{self, CEILING, Class, Existing, Obstacle, Offer, Place, Problem, Standing};
+use muster_core::packing::{
+    self, CEILING, Claimant, Class, Existing, Late, Obstacle, Offer, Place, Problem, Settled, Standing,
+};
 use muster_core::planner::plan::Host;
 use muster_core::topology::natural_cmp;
 
@@ -24,6 +26,21 @@ use crate::supply::Withheld;
 struct Planned {
     entry: usize,
     kind: Kind,
+}
+
+/// Nodes that exist as the plan leaves them.
+struct After {
+    nodes: Vec<(Host, bool)>,
+    /// Claims whose volumes are attached, by index of the node.
+    attached: BTreeMap<usize, BTreeSet<ObjectKey>>,
+}
+
+impl After {
+    fn add(&mut self, node: usize, class: &Class) {
+        let shape = class.beside(self.attached.get(&node));
+        Arc::make_mut(&mut self.nodes[node].0.usage).add(&shape);
+        self.attached.entry(node).or_default().extend(class.shares.keys().cloned());
+    }
 }
 
 impl Planning<'_> {
@@ -77,21 +94,28 @@ impl Planning<'_> {
             }
             entries.push(entry);
         }
-        let mut problem = self.problem_of(&planned, &nodes, namespaces);
-        let mut plan = packing::plan(&problem);
+        let base = self.base_of(&nodes, namespaces);
+        let ladder = |one: &Planned| (0..=one.kind.preferences.len()).map(|dropped| one.kind.class(dropped)).collect();
+        let ladders: Vec<Vec<Class>> = planned.iter().map(ladder).collect();
+        let claimant = |(one, ladder): (&Planned, _)| Claimant { pod: &pending[one.entry].core, ladder };
+        let claimants = planned.iter().zip(ladders.iter().map(Vec::as_slice)).map(claimant);
+        let ahead: Vec<&Pod> = self.users.iter().map(|pod| &**pod).collect();
+        let settled = packing::settle(&base, &claimants.collect::<Vec<_>>(), &ahead);
+        let Settled { mut problem, mut plan, pods, unplaced, refused: late } = settled;
         if self.min_values == MinValues::BestEffort {
             drop_min_values(&mut problem, &mut plan);
         }
-        let mut after = nodes.clone();
+        let mut after = After { nodes: nodes.clone(), attached: problem.attached.clone() };
         for (pod, place) in plan.places.iter().enumerate() {
             let class = problem.kinds[problem.pods[pod]].last().map(|class| &problem.classes[*class]);
             if let (Place::Existing(index), Some(class)) = (place, class) {
-                Arc::make_mut(&mut after[*index].0.usage).add(&class.shape);
+                after.add(*index, class);
             }
         }
         debug_assert_eq!(packing::check::check(&problem, &plan), Vec::<String>::new(), "a plan that is wrong");
         let mut known: BTreeMap<usize, Vec<PodReason>> = BTreeMap::new();
-        for (pod, one) in planned.iter().enumerate() {
+        for (pod, number) in pods.iter().enumerate() {
+            let one = &planned[*number];
             let entry = &mut entries[one.entry];
             entry.relaxed = one.kind.preferences.iter().take(plan.relaxed[pod]).map(launches::relaxed).collect();
             match plan.places[pod] {
@@ -112,6 +136,16 @@ impl Planning<'_> {
                     entry.reasons.clone_from(reasons);
                 }
             }
+        }
+        for (number, class) in unplaced {
+            entries[planned[number].entry].reasons = self.reasons(&problem, &plan, class, &after);
+        }
+        for (number, why) in late {
+            let code = match why {
+                Late::InUse { .. } => PodCode::VolumeLimit,
+                Late::NoVolume { .. } => PodCode::VolumeNotFound,
+            };
+            entries[planned[number].entry].reasons.push(reason(code, why.to_string()));
         }
         (entries, launches::describe(&problem, &plan, &self.supply))
     }
@@ -174,13 +208,10 @@ impl Planning<'_> {
         nodes
     }
 
-    fn problem_of(&self, planned: &[Planned], nodes: &[(Host, bool)], namespaces: &Namespaces) -> Problem {
+    /// What pods are planned on.
+    fn base_of(&self, nodes: &[(Host, bool)], namespaces: &Namespaces) -> Problem {
         let index: BTreeMap<&NodeName, usize> =
             nodes.iter().enumerate().map(|(index, (host, _))| (&host.node.name, index)).collect();
-        let mut ladders: Vec<Vec<Class>> = planned
-            .iter()
-            .map(|one| (0..=one.kind.preferences.len()).map(|dropped| one.kind.class(dropped)).collect())
-            .collect();
         let mut standing: Vec<Standing> = Vec::new();
         for (name, pod) in &self.standing {
             let Some(node) = index.get(name).copied() else { continue };
@@ -197,8 +228,12 @@ impl Planning<'_> {
                 deleting: pod.metadata.deletion_timestamp.is_some(),
             });
         }
-        packing::forget_labels(&mut ladders, &standing);
-        let mut problem = Problem { standing, ..Problem::of(ladders) };
+        let mut problem = Problem { standing, ..Problem::default() };
+        for (node, claim) in self.cluster.attached() {
+            if let Some(node) = index.get(node) {
+                problem.attached.entry(*node).or_default().insert(claim.clone());
+            }
+        }
         let existing = |(host, joining): &(Host, bool)| Existing {
             node: Arc::clone(&host.node),
             usage: (*host.usage).clone(),
@@ -216,7 +251,7 @@ impl Planning<'_> {
     }
 
     /// Why a class finds no place: on nodes that exist, and in each pool.
-    fn reasons(&self, problem: &Problem, plan: &packing::Plan, class: usize, nodes: &[(Host, bool)]) -> Vec<PodReason> {
+    fn reasons(&self, problem: &Problem, plan: &packing::Plan, class: usize, after: &After) -> Vec<PodReason> {
         let of = &problem.classes[class];
         let mut reasons = Vec::new();
         if of.existing_only {
@@ -226,8 +261,8 @@ impl Planning<'_> {
             reasons.push(reason(PodCode::NoPool, "a NodePool that offers what it needs".to_owned()));
         }
         let mut blocked: BTreeMap<String, (u32, fit::Misfit)> = BTreeMap::new();
-        for (host, _) in nodes {
-            if let Err(misfit) = fit::fits(&of.shape, &host.node, &host.usage) {
+        for (index, (host, _)) in after.nodes.iter().enumerate() {
+            if let Err(misfit) = fit::fits(&of.beside(after.attached.get(&index)), &host.node, &host.usage) {
                 blocked.entry(misfit.to_string()).or_insert((0, misfit)).0 += 1;
             }
         }

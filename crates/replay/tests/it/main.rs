@@ -26,3 +26,4 @@ mod strict;
 mod supplied;
 mod support;
 mod uncreated;
+mod volumes;

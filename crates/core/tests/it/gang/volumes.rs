@@ -109,7 +109,7 @@ fn a_gang_waits_until_there_are_volumes_for_all_of_its_claims() {
     let with = |volumes: u32| {
         move |number: usize, _: &mut Shape, claims: &mut Claims| {
             let claim = Arc::from(format!("data-{number}"));
-            claims.taken = vec![Taken { class: Arc::from("local"), claim, volumes }];
+            claims.taken = vec![Taken { class: Arc::from("local"), claim, volumes, ..Taken::default() }];
         }
     };
     each(&mut sim, with(3));
@@ -293,7 +293,8 @@ fn two_gangs_do_not_count_on_the_same_volumes() {
     sim.gang("two", 4, 4);
     let volumes = |sim: &mut Sim, gang: &str, volumes: Option<u32>| {
         for (name, pod) in sim.pods.iter_mut().filter(|(name, _)| name.starts_with(gang)) {
-            let taken = |volumes| Taken { class: Arc::from("disks"), claim: Arc::from(name.as_str()), volumes };
+            let (class, claim) = (Arc::from("disks"), Arc::from(name.as_str()));
+            let taken = |volumes| Taken { class, claim, volumes, ..Taken::default() };
             pod.claims = Arc::new(Claims { taken: volumes.map(taken).into_iter().collect(), ..Claims::default() });
         }
     };

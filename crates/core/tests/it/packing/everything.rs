@@ -1,12 +1,12 @@
 //! Small cases with every constraint and limit drawn, against an enumeration that tries every node, every offer and nothing at
 //! all for each pod and lets the checker, which is written from kube-scheduler's filters, decide what is allowed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::ec2::CapacityType;
 use muster_core::fit;
-use muster_core::model::names::ResourceName;
+use muster_core::model::names::{ObjectKey, ResourceName};
 use muster_core::model::pod::HostPort;
 use muster_core::model::resources::Resources;
 use muster_core::packing::check::check;
@@ -17,6 +17,7 @@ use rand_chacha::ChaCha8Rng;
 use super::{HOSTNAME, ZONE, app, cases, draw, earlier, missing, term};
 
 const CAPACITY_TYPE: &str = "capacity-type";
+const VOLUMES: &str = "attachable-volumes-csi-d";
 
 /// A case with constraints of every kind; `drawn` counts them.
 fn everything(seed: u64, budget: Budget, drawn: &mut BTreeMap<&'static str, u32>) -> Problem {
@@ -114,6 +115,41 @@ fn everything(seed: u64, budget: Budget, drawn: &mut BTreeMap<&'static str, u32>
     problem
 }
 
+/// The same where pods share volumes, of which nodes attach but a few.
+fn volumes(seed: u64, budget: Budget, drawn: &mut BTreeMap<&'static str, u32>) -> Problem {
+    let mut problem = everything(seed, budget, drawn);
+    let mut random = ChaCha8Rng::seed_from_u64(seed + 1_000_000);
+    let mut note = |name: &'static str| *drawn.entry(name).or_default() += 1;
+    let volume = |number: u32| ObjectKey::new("ns", format!("data-{number}"));
+    let mut limits: BTreeMap<Arc<str>, i64> = BTreeMap::new();
+    for offer in &mut problem.offers {
+        let most = *limits.entry(Arc::clone(&offer.instance_type)).or_insert_with(|| random.random_range(0..=3));
+        Arc::make_mut(&mut offer.node).allocatable.set(VOLUMES, most);
+        note(if most == 0 { "any number of volumes" } else { "so many volumes" });
+    }
+    for (number, one) in problem.nodes.iter_mut().enumerate() {
+        Arc::make_mut(&mut one.node).allocatable.set(VOLUMES, random.random_range(0..=2));
+        if random.random_bool(0.5) {
+            one.usage.requested.set(VOLUMES, 1);
+            problem.attached.entry(number).or_default().insert(volume(random.random_range(0..3)));
+            note("attached volume");
+        }
+    }
+    for class in &mut problem.classes {
+        if random.random_bool(0.3) {
+            class.shape.requests.set(VOLUMES, 1);
+            note("own volume");
+        }
+        for number in 0..3 {
+            if random.random_bool(0.4) {
+                class.shares.insert(volume(number), VOLUMES.into());
+                note("shared volume");
+            }
+        }
+    }
+    problem
+}
+
 fn port() -> HostPort {
     HostPort { ip: "0.0.0.0".into(), protocol: "TCP".into(), port: 80 }
 }
@@ -187,10 +223,16 @@ impl Oracle<'_> {
             Place::None => return true,
         };
         let mut usage = usage.clone();
+        let mut attached = match place {
+            Place::Existing(index) => problem.attached.get(&index).cloned().unwrap_or_default(),
+            Place::New(_) | Place::None => BTreeSet::new(),
+        };
         for (pod, _) in self.places.iter().enumerate().filter(|(_, other)| **other == place) {
-            usage.add(&problem.classes[problem.kinds[problem.pods[pod]][0]].shape);
+            let there = &problem.classes[problem.kinds[problem.pods[pod]][0]];
+            usage.add(&there.beside(Some(&attached)));
+            attached.extend(there.shares.keys().cloned());
         }
-        fit::fits(&class.shape, node, &usage).is_ok()
+        fit::fits(&class.beside(Some(&attached)), node, &usage).is_ok()
     }
 
     fn plan(&self, places: Vec<Place>) -> Plan {
@@ -262,13 +304,19 @@ fn offers(problem: &Problem) -> Vec<usize> {
     kept
 }
 
+type Draw = fn(u64, Budget, &mut BTreeMap<&'static str, u32>) -> Problem;
+
 fn run(cases: u64, budget: Budget) -> (u64, u64, u64) {
+    run_of(everything, cases, budget)
+}
+
+fn run_of(draw: Draw, cases: u64, budget: Budget) -> (u64, u64, u64) {
     let mut drawn: BTreeMap<&'static str, u32> = BTreeMap::new();
     let (mut sum, mut worst, mut counted, mut other) = (0, (0, 0), 0, Vec::new());
     // `MUSTER_FIRST_CASE` runs some cases again.
     let first = std::env::var("MUSTER_FIRST_CASE").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     for seed in first..first + cases {
-        let problem = everything(seed, budget, &mut drawn);
+        let problem = draw(seed, budget, &mut drawn);
         let made = plan(&problem);
         assert_eq!(check(&problem, &made), Vec::<String>::new(), "seed {seed}");
         assert_eq!(earlier(&problem, &made), None, "seed {seed}: a pod and a node before its own");
@@ -306,6 +354,21 @@ fn small_cases_with_every_constraint_equal_an_enumeration_from_the_definition() 
     let (mean, worst, other) = run(cases(300), Budget::default());
     assert_eq!(other, 0, "cases place other pods than the enumeration");
     assert_eq!(mean, 0, "thousandths over the optimum, worst {worst}");
+}
+
+#[test]
+fn small_cases_with_volumes_that_pods_share_equal_the_enumeration() {
+    let (mean, worst, other) = run_of(volumes, cases(300), Budget::default());
+    assert_eq!(other, 0, "cases place other pods than the enumeration");
+    assert_eq!(mean, 0, "thousandths over the optimum, worst {worst}");
+}
+
+#[test]
+fn small_cases_with_volumes_that_pods_share_stay_near_the_optimum_without_any_enumeration() {
+    let count = cases(300);
+    let (mean, worst, other) = run_of(volumes, count, Budget { states: 0, branches: 0, ..Budget::default() });
+    assert!(mean <= 2, "mean {mean} thousandths over the optimum, worst {worst}");
+    assert!(other * 100 <= count, "{other} of {count} cases place other pods than the enumeration");
 }
 
 #[test]
