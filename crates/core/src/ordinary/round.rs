@@ -254,10 +254,12 @@ pub fn plan(round: &Round<'_>) -> Outcome {
         let (cause, why) = refusal(round, &problem, &plan, class, of);
         outcome.refused.push(Refusal { pod: round.waiting[rest[number]].pod.uid.clone(), cause, why });
     }
-    for (number, why) in late {
+    // What no node would change is stated by itself.
+    let late = late.into_iter().flat_map(|(number, why)| {
         let why: Arc<str> = why.to_string().into();
-        outcome.refused.extend(refused(round, &[rest[number]], Cause::NoOfferFits, &why));
-    }
+        refused(round, &[rest[number]], Cause::NoOfferFits, &why)
+    });
+    let late: Vec<Refusal> = late.collect();
     let rest = placed;
     settle(round, &classes, &rest, &problem, &plan, &mut outcome);
     one_at_a_time(round, &mut outcome);
@@ -275,6 +277,7 @@ pub fn plan(round: &Round<'_>) -> Outcome {
             refusal.why = format!("{}; {FOR_WHO_ASKS}", refusal.why).into();
         }
     }
+    outcome.refused.extend(late);
     outcome
 }
 

@@ -139,9 +139,7 @@ impl Round<'_> {
         for pod in self.ahead {
             let claims = pod.claims.one_pod.iter();
             users.extend(claims.map(|claim| (key(pod, claim), Arc::clone(&pod.key.name))));
-            if pod.node.is_none() {
-                unclaimed.gone(pod);
-            }
+            unclaimed.gone(pod);
         }
         let first = (0..self.pods.len()).filter(|pod| !self.behind.contains(pod));
         for number in first.chain(self.behind.iter().copied()) {

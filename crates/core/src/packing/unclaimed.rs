@@ -56,10 +56,13 @@ impl<'a> Unclaimed<'a> {
         }
     }
 
-    /// A pod with a place takes a volume for each of its claims, wherever that is.
+    /// A pod with a place takes a volume for each of its claims, one that it reaches from there if that is known.
     pub(super) fn gone(&mut self, pod: &'a Pod) {
+        let name = pod.occupied_node().filter(|_| one_by_one(pod).next().is_some());
+        let node = name.and_then(|name| self.base.nodes.iter().find(|one| one.node.name == *name));
         for taken in one_by_one(pod) {
-            let candidates = taken.among.iter().collect();
+            let mut candidates: Vec<&gang::Unclaimed> = taken.among.iter().collect();
+            candidates.sort_by_key(|one| node.is_some_and(|on| !reaches(&one.reach, &on.node)));
             self.add(pod, taken, candidates, true);
         }
     }

@@ -228,6 +228,16 @@ fn a_volume_that_is_there_already_meets_one_claim() {
 }
 
 #[test]
+fn a_pod_that_stands_has_a_volume_before_its_claim_says_so() {
+    let mut objects = vec![pool(), class("there", "kubernetes.io/no-provisioner"), waiting("c"), waiting("d")];
+    objects.extend([free("v1", "z-1"), free("v2", "z-2"), on("n", pod("a", "500m", &["c"])), pod("b", "500m", &["d"])]);
+    objects.extend(node("n", 1, 1));
+    let document = plan_in(&["z-1", "z-2"], &objects);
+    assert_eq!(places(&document), [("b", "buy", "new/0")]);
+    assert_eq!(document["nodes"][0]["zone"], "z-2", "the other one is where the first stands");
+}
+
+#[test]
 fn each_pod_is_planned_where_the_volume_is_that_it_gets() {
     let mut objects = vec![pool(), class("there", "kubernetes.io/no-provisioner"), waiting("c"), waiting("d")];
     objects.extend([free("v1", "z-1"), free("v2", "z-2"), pod("a", "500m", &["c"]), pod("b", "500m", &["d"])]);
