@@ -12,7 +12,7 @@ const GIB: i64 = 1024 * MIB;
 /// Millionths: what shares are counted in.
 const WHOLE: i128 = 1_000_000;
 
-/// Amounts that a class names, in the units of [`Resources`](crate::model::resources::Resources). What it leaves out is what images
+/// Amounts that a class names, in the units of [`Resources`](crate::model::resources::Resources). What it does not name is what images
 /// of EKS do: a name in `kubeReserved` or `evictionHard` replaces theirs, one in `systemReserved` comes on top.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeptBack {
