@@ -117,7 +117,7 @@ impl<'a> Compiled<'a> {
             }
         }
         let ladders = (0..resources.len()).map(|resource| ladder(&avail, resource)).collect();
-        let (shares, attached) = volumes(problem, &resources);
+        let Volumes { shares, attached } = volumes(problem, &resources);
         Self {
             problem,
             offer_of,
@@ -254,8 +254,16 @@ impl<'a> Compiled<'a> {
     }
 }
 
-/// Volumes that several pods use, by number: those of each class, and those that are attached to each node.
-fn volumes(problem: &Problem, resources: &[ResourceName]) -> (Vec<Vec<(usize, usize)>>, Vec<Vec<usize>>) {
+/// Volumes that several pods use, by number.
+struct Volumes {
+    /// `[class]`: its volumes, each with the index of the resource that counts it.
+    shares: Vec<Vec<(usize, usize)>>,
+    /// `[node]`: those that are attached to it.
+    attached: Vec<Vec<usize>>,
+}
+
+/// Volumes that several pods use: those of each class, and those that are attached to each node.
+fn volumes(problem: &Problem, resources: &[ResourceName]) -> Volumes {
     let mut known: BTreeMap<&ObjectKey, usize> = BTreeMap::new();
     let mut number = |claim| {
         let next = known.len();
@@ -270,7 +278,7 @@ fn volumes(problem: &Problem, resources: &[ResourceName]) -> (Vec<Vec<(usize, us
         let claims = problem.attached.get(&node).into_iter().flatten();
         claims.filter_map(|claim| known.get(claim).copied()).collect()
     };
-    (shares, (0..problem.nodes.len()).map(on_node).collect())
+    Volumes { shares, attached: (0..problem.nodes.len()).map(on_node).collect() }
 }
 
 /// Price, then what is tied up by it, then the names that make the order total.
