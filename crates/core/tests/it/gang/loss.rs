@@ -166,7 +166,7 @@ fn a_gang_whose_owner_turns_out_to_be_suspended_gives_its_nodes_up_although_a_lo
     sim.pods.remove("train-3");
     sim.step();
     assert_eq!(sim.phase("train"), Phase::Degraded);
-    sim.ending.insert(gang.clone());
+    sim.ending.insert(gang);
     sim.pods.remove("train-2");
     sim.settle();
     assert!(sim.evicted.is_empty(), "{:?}", sim.evicted);

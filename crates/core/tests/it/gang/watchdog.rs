@@ -430,6 +430,9 @@ fn half_bound() -> Sim {
     sim
 }
 
+/// How a plan comes to nothing.
+type Way = (&'static str, fn(&mut Sim));
+
 #[test]
 fn a_gang_that_is_bound_in_part_is_evicted_when_the_plan_for_the_rest_comes_to_nothing() {
     let node_goes = |sim: &mut Sim| drop(sim.nodes.remove(&node_of(sim, "again-3")));
@@ -448,7 +451,7 @@ fn a_gang_that_is_bound_in_part_is_evicted_when_the_plan_for_the_rest_comes_to_n
             sim.step();
         }
     };
-    let ways: [(&str, fn(&mut Sim)); 3] = [("node", node_goes), ("expiry", expires), ("refusals", refused)];
+    let ways: [Way; 3] = [("node", node_goes), ("expiry", expires), ("refusals", refused)];
     for (way, comes_to_nothing) in ways {
         let mut sim = half_bound();
         comes_to_nothing(&mut sim);
