@@ -17,7 +17,7 @@ fn catalogue() -> String {
 }
 
 /// A pool with a class of these zones.
-fn pool(zones: &[&str], requirements: Value) -> [Value; 2] {
+fn pool(zones: &[&str], requirements: &Value) -> [Value; 2] {
     let subnet = |zone: &&str| json!({"id": format!("subnet-{zone}"), "zone": zone});
     let subnets: Vec<Value> = zones.iter().map(subnet).collect();
     let pool = json!({"apiVersion": "muster.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "p"},
@@ -58,7 +58,7 @@ fn new_nodes_carry_the_region_and_the_zone_of_the_ebs_driver() {
         [json!({"topology.kubernetes.io/region": "us-east-1"}), json!({"topology.ebs.csi.aws.com/zone": "us-east-1b"})]
     {
         let mut objects = vec![pod(&selector), job(&selector)];
-        objects.extend(pool(&["us-east-1a", "us-east-1b"], json!([])));
+        objects.extend(pool(&["us-east-1a", "us-east-1b"], &json!([])));
         let document = plan(&objects);
         assert_eq!(document["pods"][0]["outcome"], "buy", "{selector}: {:#}", document["pods"]);
         let labels = &document["nodes"][0]["labels"];
@@ -73,7 +73,7 @@ fn a_pool_of_one_zone_is_provisioned_for_what_the_ebs_driver_calls_by_its_label(
     let selector = json!({"topology.ebs.csi.aws.com/zone": "us-east-1b"});
     for (zone, outcome, provisioned) in [("us-east-1b", "buy", 1), ("us-east-1a", "refused", 0)] {
         let mut objects = vec![pod(&selector), job(&selector)];
-        objects.extend(pool(&[zone], json!([])));
+        objects.extend(pool(&[zone], &json!([])));
         let document = plan(&objects);
         assert_eq!(document["pods"][0]["outcome"], outcome, "{zone}");
         let gang = document["gangs"][0]["buy"].as_array().map(Vec::len);
@@ -90,7 +90,7 @@ fn a_pool_may_require_a_region_or_a_zone_as_the_ebs_driver_has_it() {
         (requires("topology.ebs.csi.aws.com/zone", "us-east-1b"), Some("us-east-1b")),
     ] {
         let mut objects = vec![pod(&json!({})), job(&json!({}))];
-        objects.extend(pool(&["us-east-1a", "us-east-1b"], requirements.clone()));
+        objects.extend(pool(&["us-east-1a", "us-east-1b"], &requirements));
         let document = plan(&objects);
         let outcome = if zone.is_some() { "buy" } else { "refused" };
         assert_eq!(document["pods"][0]["outcome"], outcome, "{requirements}: {:#}", document["pods"]);
