@@ -130,7 +130,8 @@ bench-load: ## Time 1,000 pods on 1,000 nodes: stock, native gangs, Muster; then
 	cargo build --profile quick-release --workspace --bin muster
 	MUSTER=$${MUSTER:-$$CARGO_TARGET_DIR/quick-release/muster} cargo bench --quiet --profile dev --workspace --bench load
 
-# The older commit is built once, beside this one: dependencies are shared, the crates of the checkout are not.
+# The older commit is built once, in a folder of its own: crates of one name in two checkouts are one to Cargo, and what it built last of
+# the other one would pass for that of this one.
 BEFORE ?= HEAD~1
 test-upgrade: ## Replace muster serve of the commit BEFORE (default: the one before this) by this one, and back, with gangs and nodes on their way
 	@if ! before=$$(git rev-parse --verify --quiet "$(BEFORE)^{commit}"); then \
@@ -140,8 +141,8 @@ test-upgrade: ## Replace muster serve of the commit BEFORE (default: the one bef
 	if [ ! -x "$$binary" ]; then \
 		git worktree remove --force "$$cache/source" 2>/dev/null; git worktree prune; \
 		git worktree add --detach --quiet "$$cache/source" "$$before" && \
-		(cd "$$cache/source" && cargo build --workspace --bin muster) && \
-		cp "$$CARGO_TARGET_DIR/debug/muster" "$$binary" || exit 1; \
+		(cd "$$cache/source" && cargo build --workspace --bin muster --target-dir "$$cache/target") && \
+		cp "$$cache/target/debug/muster" "$$binary" || exit 1; \
 		git worktree remove --force "$$cache/source"; fi; \
 	git show "$$before:manifests/muster.yaml" >"$$binary.yaml" && \
 	MUSTER_BEFORE=$$binary MUSTER_BEFORE_CONFIG=$$binary.yaml cargo test --workspace --test e2e -- upgrade:: --nocapture
