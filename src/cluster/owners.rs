@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
@@ -14,9 +13,7 @@ use tracing::{debug, info};
 
 use super::contact::Contacts;
 use super::follow::{Change, News, PATIENCE, follow};
-
-/// Between two looks at what the cluster serves.
-const PROBE: Duration = Duration::from_secs(15);
+use super::served::{PROBE, resources};
 
 /// Watches every kind that the cluster serves, until nobody listens any more.
 pub(super) async fn run(client: Client, contacts: Arc<Contacts>, reopen: u32, sender: mpsc::Sender<Change>) {
@@ -101,12 +98,7 @@ async fn probe(client: &Client, kind: Kind, answers: &mut Answers) -> Result<Opt
     for &version in served.versions {
         let group_version = format!("{}/{version}", served.group);
         if !answers.contains_key(&group_version) {
-            let resources = match client.list_api_group_resources(&group_version).await {
-                Ok(list) => list.resources.into_iter().map(|resource| resource.name).collect(),
-                Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-                Err(error) => return Err(error),
-            };
-            answers.insert(group_version.clone(), resources);
+            answers.insert(group_version.clone(), resources(client, &group_version).await?);
         }
         if answers.get(&group_version).is_some_and(|names| names.iter().any(|name| name == served.plural)) {
             return Ok(Some(version));

@@ -8,10 +8,21 @@ use tracing::debug;
 
 use super::follow::Change;
 
-/// Between two looks at whether the cluster serves a kind.
-const PROBE: Duration = Duration::from_secs(15);
+/// Between two looks at what the cluster serves.
+pub(super) const PROBE: Duration = Duration::from_secs(15);
 /// The same after a look that failed.
 const AGAIN: Duration = Duration::from_secs(2);
+
+/// What the cluster serves of a group version, by plural; nothing if it does not know it.
+///
+/// Errors: the API server's.
+pub(crate) async fn resources(client: &Client, group_version: &str) -> Result<Vec<String>, kube::Error> {
+    match client.list_api_group_resources(group_version).await {
+        Ok(list) => Ok(list.resources.into_iter().map(|resource| resource.name).collect()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
 
 /// Returns once the cluster serves a kind; `false`: nobody listens any more. As long as it does not, nobody waits for the first list of
 /// `awaited`.
@@ -23,10 +34,9 @@ pub(super) async fn until_served(
     awaited: &[&'static str],
 ) -> bool {
     loop {
-        let pause = match client.list_api_group_resources(group_version).await {
-            Ok(list) if list.resources.iter().any(|resource| resource.name == plural) => return true,
+        let pause = match resources(client, group_version).await {
+            Ok(served) if served.iter().any(|name| name == plural) => return true,
             Ok(_) => PROBE,
-            Err(kube::Error::Api(status)) if status.code == 404 => PROBE,
             Err(error) => {
                 debug!(group_version, plural, %error, "not probed, tried again");
                 AGAIN

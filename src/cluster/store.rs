@@ -383,16 +383,16 @@ impl Store {
         let mut touched = BTreeSet::new();
         let mut gangs = self.planned.get(&uid).cloned().unwrap_or_default();
         if let Some(before) = &before {
-            touched.extend(occupied_nodes(before));
+            touched.extend(before.occupied_node().cloned());
             if before.membership != pod.membership {
                 self.leave_gang(before, &uid);
                 gangs.extend(before.membership.gang().cloned());
             }
         }
-        touched.extend(occupied_nodes(pod));
+        touched.extend(pod.occupied_node().cloned());
         for node in &touched {
             let on = self.pods_on.entry(node.clone()).or_default();
-            if occupied_nodes(pod).any(|occupied| occupied == *node) {
+            if pod.occupied_node() == Some(node) {
                 on.insert(uid.clone());
             } else {
                 on.remove(&uid);
@@ -455,11 +455,11 @@ impl Store {
         self.reads.remove(&uid);
         self.note_waiting(&uid, None);
         let Some(pod) = self.state.change().snapshot.pods.remove(&uid) else { return };
-        for node in occupied_nodes(&pod) {
-            if let Some(on) = self.pods_on.get_mut(&node) {
+        if let Some(node) = pod.occupied_node() {
+            if let Some(on) = self.pods_on.get_mut(node) {
                 on.remove(&uid);
             }
-            self.sum_up(&node);
+            self.sum_up(node);
         }
         self.leave_gang(&pod, &uid);
         self.changed.extend(pod.membership.gang().cloned());
@@ -769,14 +769,6 @@ impl Store {
         }
         self.look_at_awaited(node);
     }
-}
-
-/// Nodes on which a pod holds capacity: where it is bound, or, unbound and of no gang, where it is nominated.
-fn occupied_nodes(pod: &CorePod) -> impl Iterator<Item = NodeName> {
-    let bound = pod.node.clone().filter(|_| !pod.ended);
-    let nominated =
-        pod.nominated.clone().filter(|_| pod.node.is_none() && pod.membership == Membership::Single && pod.is_live());
-    bound.or(nominated).into_iter()
 }
 
 /// Order of a gang's members: by name, then UID, since a name can come again.

@@ -23,13 +23,16 @@ use tracing::info;
 
 use super::contact::{ContactLayer, Contacts};
 use super::follow::{Change, watch};
-use super::served::until_served;
+use super::served::{resources, until_served};
 use super::store::{Store, object_key};
 use super::{dra, owners};
 use crate::progress::Beat;
 
 /// What decides where the volumes of pods can be reached.
 const VOLUME_KINDS: [&str; 4] = ["persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes"];
+
+/// Group version and plural of ProvisioningRequests.
+const REQUESTS: (&str, &str) = ("autoscaling.x-k8s.io/v1", "provisioningrequests");
 
 /// Kinds watched.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +43,15 @@ pub struct WatchOptions {
 }
 
 impl WatchOptions {
+    /// By what the cluster serves now.
+    ///
+    /// Errors: the API server's.
+    pub async fn of(client: &Client) -> anyhow::Result<Self> {
+        let (group_version, plural) = REQUESTS;
+        let served = resources(client, group_version).await.context("ask the API server what it serves")?;
+        Ok(Self { provisioning_requests: served.iter().any(|name| name == plural) })
+    }
+
     /// Names of the kinds whose first list must have arrived before anything is decided. Those of owners and groups are
     /// awaited beside them, each until it is listed, or turns out not to be served, or not to be listed.
     #[must_use]
@@ -48,7 +60,7 @@ impl WatchOptions {
             vec!["nodes", "pods", "namespaces", "daemonsets", "gangs", "nodebatches", "nodepools", "ec2nodeclasses"];
         kinds.extend(VOLUME_KINDS);
         if self.provisioning_requests {
-            kinds.push("provisioningrequests");
+            kinds.push(REQUESTS.1);
         }
         kinds
     }
@@ -95,7 +107,7 @@ pub async fn run(
     watches.spawn(watch::<NodePool>(client.clone(), "nodepools", reopen, sender.clone(), Change::Pool));
     watches.spawn(watch::<EC2NodeClass>(client.clone(), "ec2nodeclasses", reopen, sender.clone(), Change::Class));
     if options.provisioning_requests {
-        watches.spawn(watch::<ProvisioningRequest>(client, "provisioningrequests", reopen, sender, Change::Request));
+        watches.spawn(watch::<ProvisioningRequest>(client, REQUESTS.1, reopen, sender, Change::Request));
     } else {
         watches.spawn(later_requests(client, reopen, sender));
     }
@@ -140,10 +152,9 @@ fn watching(mut config: kube::Config, contacts: &Arc<Contacts>) -> anyhow::Resul
 
 /// ProvisioningRequests, once their definition is there: it comes with Kueue or Cluster Autoscaler.
 async fn later_requests(client: Client, reopen: u32, sender: mpsc::Sender<Change>) {
-    const GROUP_VERSION: &str = "autoscaling.x-k8s.io/v1";
-    let plural = "provisioningrequests";
-    if until_served(&client, GROUP_VERSION, plural, &sender, &[]).await {
-        info!(group_version = GROUP_VERSION, "the cluster serves ProvisioningRequests by now: watched");
+    let (group_version, plural) = REQUESTS;
+    if until_served(&client, group_version, plural, &sender, &[]).await {
+        info!(group_version, "the cluster serves ProvisioningRequests by now: watched");
         watch::<ProvisioningRequest>(client, plural, reopen, sender, Change::Request).await;
     }
 }
@@ -236,247 +247,194 @@ struct Relists {
 impl Relists {
     fn apply(&mut self, store: &mut Store, change: Change) {
         match change {
-            Change::Node(event) => match event {
-                Event::Init => self.nodes.clear(),
-                Event::InitApply(node) => {
-                    self.nodes.insert(node.name_any());
-                    store.apply_node(&node);
-                }
-                Event::InitDone => {
-                    store.retain_nodes(&self.nodes);
+            Change::Node(event) => relist(event, &mut self.nodes, ResourceExt::name_any, |did| match did {
+                Did::Seen(node) => store.apply_node(&node),
+                Did::Gone(node) => store.delete_node(&node.name_any()),
+                Did::Listed(listed) => {
+                    store.retain_nodes(listed);
                     store.synced("nodes");
                 }
-                Event::Apply(node) => store.apply_node(&node),
-                Event::Delete(node) => store.delete_node(&node.name_any()),
-            },
-            Change::Pod(event) => match event {
-                Event::Init => self.pods.clear(),
-                Event::InitApply(pod) => {
-                    self.pods.extend(pod.uid());
-                    store.apply_pod(pod);
-                }
-                Event::InitDone => {
-                    store.retain_pods(&self.pods);
+            }),
+            Change::Pod(event) => relist(event, &mut self.pods, uid_of, |did| match did {
+                Did::Seen(pod) => store.apply_pod(pod),
+                Did::Gone(pod) => store.delete_pod(&uid_of(&pod)),
+                Did::Listed(listed) => {
+                    store.retain_pods(listed);
                     store.synced("pods");
                 }
-                Event::Apply(pod) => store.apply_pod(pod),
-                Event::Delete(pod) => store.delete_pod(&pod.uid().unwrap_or_default()),
-            },
-            Change::Namespace(event) => match event {
-                Event::Init => self.namespaces.clear(),
-                Event::InitApply(namespace) => {
-                    self.namespaces.insert(namespace.name_any());
-                    store.apply_namespace(&namespace);
-                }
-                Event::InitDone => {
-                    store.retain_namespaces(&self.namespaces);
+            }),
+            Change::Namespace(event) => relist(event, &mut self.namespaces, ResourceExt::name_any, |did| match did {
+                Did::Seen(namespace) => store.apply_namespace(&namespace),
+                Did::Gone(namespace) => store.delete_namespace(&namespace.name_any()),
+                Did::Listed(listed) => {
+                    store.retain_namespaces(listed);
                     store.synced("namespaces");
                 }
-                Event::Apply(namespace) => store.apply_namespace(&namespace),
-                Event::Delete(namespace) => store.delete_namespace(&namespace.name_any()),
-            },
-            Change::Claim(event) => match event {
-                Event::Init => self.claims.clear(),
-                Event::InitApply(claim) => {
-                    self.claims.insert(object_key(&claim));
-                    store.volumes().apply_claim(&claim);
-                }
-                Event::InitDone => {
-                    store.volumes().retain_claims(&self.claims);
+            }),
+            Change::Claim(event) => relist(event, &mut self.claims, object_key, |did| match did {
+                Did::Seen(claim) => store.volumes().apply_claim(&claim),
+                Did::Gone(claim) => store.volumes().delete_claim(&object_key(&claim)),
+                Did::Listed(listed) => {
+                    store.volumes().retain_claims(listed);
                     store.synced("persistentvolumeclaims");
                 }
-                Event::Apply(claim) => store.volumes().apply_claim(&claim),
-                Event::Delete(claim) => store.volumes().delete_claim(&object_key(&claim)),
-            },
-            Change::Volume(event) => match event {
-                Event::Init => self.volumes.clear(),
-                Event::InitApply(volume) => {
-                    self.volumes.insert(volume.name_any());
-                    store.volumes().apply_volume(&volume);
-                }
-                Event::InitDone => {
-                    store.volumes().retain_volumes(&self.volumes);
+            }),
+            Change::Volume(event) => relist(event, &mut self.volumes, ResourceExt::name_any, |did| match did {
+                Did::Seen(volume) => store.volumes().apply_volume(&volume),
+                Did::Gone(volume) => store.volumes().delete_volume(&volume.name_any()),
+                Did::Listed(listed) => {
+                    store.volumes().retain_volumes(listed);
                     store.synced("persistentvolumes");
                 }
-                Event::Apply(volume) => store.volumes().apply_volume(&volume),
-                Event::Delete(volume) => store.volumes().delete_volume(&volume.name_any()),
-            },
-            Change::StorageClass(event) => match event {
-                Event::Init => self.storage_classes.clear(),
-                Event::InitApply(class) => {
-                    self.storage_classes.insert(class.name_any());
-                    store.volumes().apply_class(&class);
-                }
-                Event::InitDone => {
-                    store.volumes().retain_classes(&self.storage_classes);
-                    store.synced("storageclasses");
-                }
-                Event::Apply(class) => store.volumes().apply_class(&class),
-                Event::Delete(class) => store.volumes().delete_class(&class.name_any()),
-            },
-            Change::CsiNode(event) => match event {
-                Event::Init => self.csi_nodes.clear(),
-                Event::InitApply(node) => {
-                    self.csi_nodes.insert(node.name_any());
-                    store.volumes().apply_limits(&node);
-                }
-                Event::InitDone => {
-                    store.volumes().retain_limits(&self.csi_nodes);
+            }),
+            Change::StorageClass(event) => {
+                relist(event, &mut self.storage_classes, ResourceExt::name_any, |did| match did {
+                    Did::Seen(class) => store.volumes().apply_class(&class),
+                    Did::Gone(class) => store.volumes().delete_class(&class.name_any()),
+                    Did::Listed(listed) => {
+                        store.volumes().retain_classes(listed);
+                        store.synced("storageclasses");
+                    }
+                })
+            }
+            Change::CsiNode(event) => relist(event, &mut self.csi_nodes, ResourceExt::name_any, |did| match did {
+                Did::Seen(node) => store.volumes().apply_limits(&node),
+                Did::Gone(node) => store.volumes().delete_limits(&node.name_any()),
+                Did::Listed(listed) => {
+                    store.volumes().retain_limits(listed);
                     store.synced("csinodes");
                 }
-                Event::Apply(node) => store.volumes().apply_limits(&node),
-                Event::Delete(node) => store.volumes().delete_limits(&node.name_any()),
-            },
-            Change::DeviceClass(event) => match event {
-                Event::Init => self.device_classes.clear(),
-                Event::InitApply(class) => {
-                    self.device_classes.insert(class.name_any());
-                    store.devices().apply_class(&class);
-                }
-                Event::InitDone => {
-                    store.devices().retain_classes(&self.device_classes);
-                    store.synced("deviceclasses");
-                }
-                Event::Apply(class) => store.devices().apply_class(&class),
-                Event::Delete(class) => store.devices().delete_class(&class.name_any()),
-            },
-            Change::ResourceSlice(event) => match event {
-                Event::Init => self.slices.clear(),
-                Event::InitApply(slice) => {
-                    self.slices.insert(slice.name_any());
-                    store.devices().apply_slice(&slice);
-                }
-                Event::InitDone => {
-                    store.devices().retain_slices(&self.slices);
+            }),
+            Change::DeviceClass(event) => {
+                relist(event, &mut self.device_classes, ResourceExt::name_any, |did| match did {
+                    Did::Seen(class) => store.devices().apply_class(&class),
+                    Did::Gone(class) => store.devices().delete_class(&class.name_any()),
+                    Did::Listed(listed) => {
+                        store.devices().retain_classes(listed);
+                        store.synced("deviceclasses");
+                    }
+                })
+            }
+            Change::ResourceSlice(event) => relist(event, &mut self.slices, ResourceExt::name_any, |did| match did {
+                Did::Seen(slice) => store.devices().apply_slice(&slice),
+                Did::Gone(slice) => store.devices().delete_slice(&slice.name_any()),
+                Did::Listed(listed) => {
+                    store.devices().retain_slices(listed);
                     store.synced("resourceslices");
                 }
-                Event::Apply(slice) => store.devices().apply_slice(&slice),
-                Event::Delete(slice) => store.devices().delete_slice(&slice.name_any()),
-            },
-            Change::ResourceClaim(event) => match event {
-                Event::Init => self.device_claims.clear(),
-                Event::InitApply(claim) => {
-                    self.device_claims.insert(object_key(&claim));
-                    store.devices().apply_claim(&claim);
-                }
-                Event::InitDone => {
-                    store.devices().retain_claims(&self.device_claims);
+            }),
+            Change::ResourceClaim(event) => relist(event, &mut self.device_claims, object_key, |did| match did {
+                Did::Seen(claim) => store.devices().apply_claim(&claim),
+                Did::Gone(claim) => store.devices().delete_claim(&object_key(&claim)),
+                Did::Listed(listed) => {
+                    store.devices().retain_claims(listed);
                     store.synced("resourceclaims");
                 }
-                Event::Apply(claim) => store.devices().apply_claim(&claim),
-                Event::Delete(claim) => store.devices().delete_claim(&object_key(&claim)),
-            },
-            Change::ClaimTemplate(event) => match event {
-                Event::Init => self.claim_templates.clear(),
-                Event::InitApply(template) => {
-                    self.claim_templates.insert(object_key(&template));
-                    store.devices().apply_template(&template);
-                }
-                Event::InitDone => {
-                    store.devices().retain_templates(&self.claim_templates);
+            }),
+            Change::ClaimTemplate(event) => relist(event, &mut self.claim_templates, object_key, |did| match did {
+                Did::Seen(template) => store.devices().apply_template(&template),
+                Did::Gone(template) => store.devices().delete_template(&object_key(&template)),
+                Did::Listed(listed) => {
+                    store.devices().retain_templates(listed);
                     store.synced("resourceclaimtemplates");
                 }
-                Event::Apply(template) => store.devices().apply_template(&template),
-                Event::Delete(template) => store.devices().delete_template(&object_key(&template)),
-            },
+            }),
             Change::Unawaited(kind) => store.synced(kind),
-            Change::DaemonSet(event) => match event {
-                Event::Init => self.daemon_sets.clear(),
-                Event::InitApply(set) => {
-                    self.daemon_sets.extend(set.uid());
-                    store.apply_daemon_set(&set);
-                }
-                Event::InitDone => {
-                    store.retain_daemon_sets(&self.daemon_sets);
+            Change::DaemonSet(event) => relist(event, &mut self.daemon_sets, uid_of, |did| match did {
+                Did::Seen(set) => store.apply_daemon_set(&set),
+                Did::Gone(set) => store.delete_daemon_set(&uid_of(&set)),
+                Did::Listed(listed) => {
+                    store.retain_daemon_sets(listed);
                     store.synced("daemonsets");
                 }
-                Event::Apply(set) => store.apply_daemon_set(&set),
-                Event::Delete(set) => store.delete_daemon_set(&set.uid().unwrap_or_default()),
-            },
-            Change::Object(kind, event) => match event {
-                Event::Init => self.objects.entry(kind).or_default().clear(),
-                Event::InitApply(object) => {
-                    self.objects.entry(kind).or_default().extend(object.uid());
-                    store.apply_object(owners::read(kind, object));
-                }
-                Event::InitDone => {
-                    store.retain_objects(kind, self.objects.entry(kind).or_default());
-                }
-                Event::Apply(object) => store.apply_object(owners::read(kind, object)),
-                Event::Delete(object) => store.delete_object(&object.uid().unwrap_or_default()),
-            },
+            }),
+            Change::Object(kind, event) => {
+                relist(event, self.objects.entry(kind).or_default(), uid_of, |did| match did {
+                    Did::Seen(object) => store.apply_object(owners::read(kind, object)),
+                    Did::Gone(object) => store.delete_object(&uid_of(&object)),
+                    Did::Listed(listed) => store.retain_objects(kind, listed),
+                })
+            }
             Change::Unserved(kind) => store.unserved(kind),
             Change::Unlisted(kind, why) => store.unlisted(kind, &why),
             Change::Heard(kind) => store.unserved(kind),
-            Change::Gang(event) => match event {
-                Event::Init => self.gangs.clear(),
-                Event::InitApply(gang) => {
-                    self.gangs.insert(object_key(&gang));
-                    store.apply_gang(gang);
-                }
-                Event::InitDone => {
-                    store.retain_gangs(&self.gangs);
-                    store.synced("gangs");
-                }
-                Event::Apply(gang) => store.apply_gang(gang),
-                Event::Delete(gang) => {
+            Change::Gang(event) => relist(event, &mut self.gangs, object_key, |did| match did {
+                Did::Seen(gang) => store.apply_gang(gang),
+                Did::Gone(gang) => {
                     store.delete_gang(&object_key(&gang), gang.metadata.uid.as_deref().unwrap_or_default())
                 }
-            },
-            Change::Batch(event) => match event {
-                Event::Init => self.batches.clear(),
-                Event::InitApply(batch) => {
-                    self.batches.insert(batch.name_any());
-                    store.apply_batch(batch);
+                Did::Listed(listed) => {
+                    store.retain_gangs(listed);
+                    store.synced("gangs");
                 }
-                Event::InitDone => {
-                    store.retain_batches(&self.batches);
+            }),
+            Change::Batch(event) => relist(event, &mut self.batches, ResourceExt::name_any, |did| match did {
+                Did::Seen(batch) => store.apply_batch(batch),
+                Did::Gone(batch) => store.delete_batch(&batch.name_any()),
+                Did::Listed(listed) => {
+                    store.retain_batches(listed);
                     store.synced("nodebatches");
                 }
-                Event::Apply(batch) => store.apply_batch(batch),
-                Event::Delete(batch) => store.delete_batch(&batch.name_any()),
-            },
-            Change::Pool(event) => match event {
-                Event::Init => self.pools.clear(),
-                Event::InitApply(pool) => {
-                    self.pools.insert(pool.name_any());
-                    store.apply_pool(pool);
-                }
-                Event::InitDone => {
-                    store.retain_pools(&self.pools);
+            }),
+            Change::Pool(event) => relist(event, &mut self.pools, ResourceExt::name_any, |did| match did {
+                Did::Seen(pool) => store.apply_pool(pool),
+                Did::Gone(pool) => store.delete_pool(&pool.name_any()),
+                Did::Listed(listed) => {
+                    store.retain_pools(listed);
                     store.synced("nodepools");
                 }
-                Event::Apply(pool) => store.apply_pool(pool),
-                Event::Delete(pool) => store.delete_pool(&pool.name_any()),
-            },
-            Change::Class(event) => match event {
-                Event::Init => self.classes.clear(),
-                Event::InitApply(class) => {
-                    self.classes.insert(class.name_any());
-                    store.apply_class(class);
-                }
-                Event::InitDone => {
-                    store.retain_classes(&self.classes);
+            }),
+            Change::Class(event) => relist(event, &mut self.classes, ResourceExt::name_any, |did| match did {
+                Did::Seen(class) => store.apply_class(class),
+                Did::Gone(class) => store.delete_class(&class.name_any()),
+                Did::Listed(listed) => {
+                    store.retain_classes(listed);
                     store.synced("ec2nodeclasses");
                 }
-                Event::Apply(class) => store.apply_class(class),
-                Event::Delete(class) => store.delete_class(&class.name_any()),
-            },
-            Change::Request(event) => match event {
-                Event::Init => self.requests.clear(),
-                Event::InitApply(request) => {
-                    self.requests.insert(object_key(&request));
-                    store.apply_request(request);
+            }),
+            Change::Request(event) => relist(event, &mut self.requests, object_key, |did| match did {
+                Did::Seen(request) => store.apply_request(request),
+                Did::Gone(request) => store.delete_request(&object_key(&request)),
+                Did::Listed(listed) => {
+                    store.retain_requests(listed);
+                    store.synced(REQUESTS.1);
                 }
-                Event::InitDone => {
-                    store.retain_requests(&self.requests);
-                    store.synced("provisioningrequests");
-                }
-                Event::Apply(request) => store.apply_request(request),
-                Event::Delete(request) => store.delete_request(&object_key(&request)),
-            },
+            }),
         }
     }
+}
+
+/// What an event of a watch came to.
+enum Did<'a, K, Key> {
+    /// The object is there.
+    Seen(K),
+    /// It is gone.
+    Gone(K),
+    /// Every object was listed: what is not among these is gone.
+    Listed(&'a BTreeSet<Key>),
+}
+
+/// Takes account of the list that is under way.
+fn relist<K, Key: Ord>(
+    event: Event<K>,
+    listed: &mut BTreeSet<Key>,
+    key: impl Fn(&K) -> Key,
+    did: impl FnOnce(Did<'_, K, Key>),
+) {
+    match event {
+        Event::Init => listed.clear(),
+        Event::InitApply(object) => {
+            listed.insert(key(&object));
+            did(Did::Seen(object));
+        }
+        Event::InitDone => did(Did::Listed(listed)),
+        Event::Apply(object) => did(Did::Seen(object)),
+        Event::Delete(object) => did(Did::Gone(object)),
+    }
+}
+
+fn uid_of<K: ResourceExt>(object: &K) -> String {
+    object.uid().unwrap_or_default()
 }
 
 #[cfg(test)]

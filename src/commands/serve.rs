@@ -95,7 +95,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let mut tasks = Tasks { set: JoinSet::new(), cancel: cancel.clone() };
     let metrics = Metrics::shared();
 
-    let watches = WatchOptions { provisioning_requests: has_provisioning_requests(&client).await? };
+    let watches = WatchOptions::of(&client).await?;
     let (store, cluster) = Store::new(
         StoreOptions {
             scheduler_names: config.scheduler_names.clone(),
@@ -276,13 +276,6 @@ fn warn_of_few_descriptors() {
             LARGEST_GANG + BESIDE
         );
     }
-}
-
-async fn has_provisioning_requests(client: &Client) -> anyhow::Result<bool> {
-    let groups = client.list_api_groups().await.context("ask the API server for its groups")?;
-    Ok(groups.groups.iter().any(|group| {
-        group.name == "autoscaling.x-k8s.io" && group.versions.iter().any(|version| version.version == "v1")
-    }))
 }
 
 async fn elect(

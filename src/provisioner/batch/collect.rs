@@ -185,7 +185,7 @@ async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
         warn!(instances = ?orphans, "instances of no NodeBatch: terminating");
         match context.cloud.terminate_instances(&orphans).await {
             Ok(_) => context.metrics.orphans("instance", orphans.len()),
-            // One with termination protection refuses the call for all.
+            // What refuses the call for all of them does not keep the others: each is ended for itself.
             Err(error) if orphans.len() > 1 && error.kind.permitted() == Some(true) => {
                 for orphan in &orphans {
                     match context.cloud.terminate_instances(std::slice::from_ref(orphan)).await {

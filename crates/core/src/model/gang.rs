@@ -548,9 +548,7 @@ impl Pod {
             Attachment { claim, resource, requested }
         })
     }
-}
 
-impl Pod {
     /// The member that succeeded in a place, as far as it is known once its object is gone.
     #[must_use]
     pub fn succeeded_in(gang: &ObjectKey, place: &GangPlace) -> Option<Self> {

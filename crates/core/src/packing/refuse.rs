@@ -94,8 +94,7 @@ impl Obstacle {
 type Shortage = (usize, i128);
 
 /// The obstacles of a class: index of the pool, the instance type that comes nearest, what stops it there.
-pub(super) fn obstacles(problem: &Problem, plan: &Plan, class: usize) -> Vec<(usize, Option<Arc<str>>, Obstacle)> {
-    let Some(class) = problem.classes.get(class) else { return Vec::new() };
+pub(super) fn obstacles(problem: &Problem, plan: &Plan, class: &Class) -> Vec<(usize, Option<Arc<str>>, Obstacle)> {
     let nearest = |pool: usize| {
         let offers = problem.offers.iter().filter(|offer| offer.pool == pool);
         let lacking = lacking_values(problem, class, pool);

@@ -58,13 +58,11 @@ fn is_limited(problem: &Problem, resource: &ResourceName) -> bool {
 /// Why a class finds no new node, pool by pool: index of the pool, the instance type that comes nearest, what stops it there.
 #[must_use]
 pub fn obstacles(problem: &Problem, plan: &Plan, class: usize) -> Vec<(usize, Option<Arc<str>>, Obstacle)> {
-    let shares = problem.classes.get(class).filter(|class| !class.shares.is_empty());
-    let Some(of) = shares else { return refuse::obstacles(problem, plan, class) };
-    // On a new node it is the first that brings its volumes.
-    let alone = Class { shape: of.beside(None).into_owned(), ..of.clone() };
-    let mut asked = problem.clone();
-    if let Some(of) = asked.classes.get_mut(class) {
-        *of = alone;
+    let Some(class) = problem.classes.get(class) else { return Vec::new() };
+    if class.shares.is_empty() {
+        return refuse::obstacles(problem, plan, class);
     }
-    refuse::obstacles(&asked, plan, class)
+    // On a new node it is the first that brings its volumes.
+    let alone = Class { shape: class.beside(None).into_owned(), ..class.clone() };
+    refuse::obstacles(problem, plan, &alone)
 }

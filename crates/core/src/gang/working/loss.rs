@@ -224,10 +224,12 @@ impl Working<'_> {
         }
     }
 
-    /// Whether a gang that was evicted, and whose pods are not back yet, still counts on its nodes. Looks again in time.
+    /// Whether a gang that was evicted, and whose pods are not back yet, still counts on its nodes. Looks again in time. An owner that
+    /// is stopped makes no pods for whom capacity would be held.
     pub(in crate::gang) fn holds_for_restart(&self, gang: &Gang, pass: &mut Pass) -> bool {
         let hold = self.world.settings.restart_hold;
         let held = gang.waiting.as_ref().is_some_and(|waiting| waiting.is(Code::Restarting))
+            && !self.world.ending.contains(&gang.key)
             && gang.since.is_some_and(|since| self.world.now.duration_since(since) < hold);
         if held {
             self.requeue(pass, gang.since, hold);

@@ -170,14 +170,12 @@ impl Working<'_> {
             pass.actions.push(Action::DeleteGang { gang: Arc::clone(gang) });
             return;
         }
-        // An owner that is stopped makes no pods for whom capacity would be held.
-        let ending = self.world.ending.contains(&gang.key);
-        if !ending && self.holds_for_restart(gang, pass) {
+        if self.holds_for_restart(gang, pass) {
             return;
         }
         let mut next = Gang::clone(gang);
         next.members = Arc::from("0/0");
-        if phase == Phase::Degraded && !ending {
+        if phase == Phase::Degraded && !self.world.ending.contains(&gang.key) {
             let event = loss::restart(gang, &mut next, self.held_until());
             return self.write(gang, None, next, (Some(event), Vec::new()), pass);
         }
@@ -204,7 +202,7 @@ impl Working<'_> {
     ) -> Option<GangEvent> {
         if members.is_empty() {
             // The job ended while it waited, or between two restarts of its pods.
-            if !self.world.ending.contains(&gang.key) && self.holds_for_restart(gang, pass) {
+            if self.holds_for_restart(gang, pass) {
                 return None;
             }
             return self.nothing_to_place(gang, recognised, next);
