@@ -88,6 +88,7 @@ fn launch() -> LaunchParameters {
         partial: false,
         tags: tags(),
         fleet_tags: FleetTags::Documented,
+        overrides: Vec::new(),
         token: String::new(),
     }
 }

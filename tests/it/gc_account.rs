@@ -87,6 +87,7 @@ async fn launched(ec2: &Client, uid: &str) {
         partial: false,
         tags,
         fleet_tags: FleetTags::Documented,
+        overrides: Vec::new(),
         token: String::new(),
     };
     ec2.create_fleet(&launch.with_token(1)).await.unwrap();

@@ -8,9 +8,9 @@ use kube::ResourceExt;
 use muster_core::batch::{StrandedCause, dollars, micros};
 use muster_core::ec2::{CapacityType, LaunchParameters, LaunchWay, NoticeKind, Target};
 use muster_core::model::batch::{
-    Attempt, AttemptOutcome, Batch, BatchCondition, BatchMember, BatchOffer, BatchPhase, BatchSpec, BatchStatus,
-    Billing, CandidateRow, ConditionKind, ExcludedRow, Filling, Hold, HoldReason, Loss, LossCause, MemberState, Owner,
-    OwnerRef, Share, StoredParameters,
+    Attempt, AttemptOutcome, AttemptOverride, Batch, BatchCondition, BatchMember, BatchOffer, BatchPhase, BatchSpec,
+    BatchStatus, Billing, CandidateRow, ConditionKind, ExcludedRow, Filling, Hold, HoldReason, Loss, LossCause,
+    MemberState, Owner, OwnerRef, Share, StoredParameters,
 };
 use muster_core::model::names::{InstanceId, ObjectKey, ResourceName};
 use muster_core::model::resources::{CPU, Resources};
@@ -18,7 +18,7 @@ use muster_core::model::units::Quantity;
 
 use crate::crd::{
     BatchAttempt, BatchBilling, BatchCandidate, BatchExcluded, BatchFilling, BatchHold, BatchInstance, BatchLoss,
-    BatchReserve, BatchShare, Fill, FillingPods, GangRef, IntOrQuantity, NodeBatch, NodeBatchStatus,
+    BatchOverride, BatchReserve, BatchShare, Fill, FillingPods, GangRef, IntOrQuantity, NodeBatch, NodeBatchStatus,
 };
 
 /// Version of `NodeBatch.status` this code writes.
@@ -305,6 +305,7 @@ fn attempt(one: &BatchAttempt, unknown: &mut Unknown) -> Attempt {
         zone: one.zone.clone(),
         subnet: one.subnet.clone(),
         capacity_type: capacity_type("attempts.capacityType", &one.capacity_type, unknown),
+        overrides: one.overrides.iter().map(|one| read_override(one, unknown)).collect(),
         count: one.count,
         group: one.group,
         reservation_group: one.reservation_group.clone(),
@@ -335,6 +336,24 @@ fn attempt(one: &BatchAttempt, unknown: &mut Unknown) -> Attempt {
         message: one.message.clone(),
         started: one.started,
         ended: one.ended,
+    }
+}
+
+fn read_override(one: &BatchOverride, unknown: &mut Unknown) -> AttemptOverride {
+    AttemptOverride {
+        instance_type: one.instance_type.clone(),
+        zone: one.zone.clone(),
+        subnet: one.subnet.clone(),
+        price: price("attempts.overrides.pricePerHour", one.price_per_hour.as_deref(), unknown),
+    }
+}
+
+fn write_override(one: &AttemptOverride) -> BatchOverride {
+    BatchOverride {
+        instance_type: one.instance_type.clone(),
+        zone: one.zone.clone(),
+        subnet: one.subnet.clone(),
+        price_per_hour: one.price.map(dollars),
     }
 }
 
@@ -516,6 +535,7 @@ fn write_attempt(one: &Attempt) -> Result<BatchAttempt, serde_json::Error> {
         zone: one.zone.clone(),
         subnet: one.subnet.clone(),
         capacity_type: one.capacity_type.as_str().to_owned(),
+        overrides: one.overrides.iter().map(write_override).collect(),
         count: one.count,
         group: one.group,
         reservation_group: one.reservation_group.clone(),

@@ -285,17 +285,6 @@ pub fn min_values(pool: &NodePool) -> Vec<(Arc<str>, u32)> {
     most.into_iter().map(|(key, least)| (key.into(), least)).collect()
 }
 
-/// Whether one launch of the pool is what the pool asks for: it names one instance type in one zone.
-///
-/// Errors: the requirement that asks for more, for a person.
-pub fn one_launch(pool: &NodePool) -> Result<(), String> {
-    let Some((key, least)) = min_values(pool).into_iter().next() else { return Ok(()) };
-    Err(format!(
-        "spec.template.spec.requirements: {key}: minValues {least} cannot be kept, a launch names one instance type in one \
-         zone; remove it"
-    ))
-}
-
 /// Labels that a node registers with, of those it will have: those of kubelet and cloud controller come by themselves.
 #[must_use]
 pub fn registered(labels: &BTreeMap<Arc<str>, Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>> {
@@ -447,18 +436,6 @@ mod tests {
         assert_eq!(after(json!({"consolidateAfter": "5m", "consolidationPolicy": "Never"})), Ok(None));
         assert_eq!(after(json!({"consolidateAfter": "Never", "consolidationPolicy": "WhenEmpty"})), Ok(None));
         assert!(after(json!({"consolidateAfter": "soon"})).unwrap_err().contains("\"soon\""));
-    }
-
-    #[test]
-    fn a_launch_of_one_type_keeps_no_min_values_above_one() {
-        let asks = |least: u32| {
-            let requirement =
-                serde_json::json!({"key": keys::INSTANCE_FAMILY, "operator": "Exists", "minValues": least});
-            with(&serde_json::json!({"requirements": [requirement]}), &serde_json::json!({}))
-        };
-        assert_eq!(one_launch(&asks(1)), Ok(()));
-        let refused = one_launch(&asks(3)).unwrap_err();
-        assert!(refused.contains(keys::INSTANCE_FAMILY) && refused.contains("minValues 3"), "{refused}");
     }
 
     fn pool(requirements: &[(&str, &str)]) -> NodePool {

@@ -8,7 +8,7 @@ use muster_core::devices::{self, Blocked, Daemon};
 use muster_core::ec2::{CapacityType, ImageKind, Reservation, Subnet};
 use muster_core::gang::{Left, PoolView, TypeView};
 use muster_core::model::pod::Shape;
-use muster_core::offering::{InstanceTypeInfo, Ledger, Need, PoolOffer, PoolType, PriceBook};
+use muster_core::offering::{InstanceTypeInfo, Ledger, MinValues, Need, PoolOffer, PoolType, PriceBook};
 use muster_core::topology::region_of;
 
 use crate::crd::{EC2NodeClass, EC2NodeClassStatus, NodePool, PlacementGroupPolicy, SubnetStatus};
@@ -111,10 +111,12 @@ impl<'a> Supplied<'a> {
         ledger: &Ledger,
     ) -> PoolOffer {
         let name = self.name();
+        let types: Vec<&InstanceTypeInfo> = types.collect();
         PoolOffer {
+            min_values: self.min_values(&types),
             name: name.to_owned(),
             weight: self.pool.spec.weight.unwrap_or(0),
-            instance_types: types.map(|info| info.name.clone()).collect(),
+            instance_types: types.iter().map(|info| info.name.clone()).collect(),
             zones: self.zones.clone(),
             capacity_types: pool::capacity_types(self.pool),
             group: pool::group_policy(self.pool),
@@ -125,6 +127,18 @@ impl<'a> Supplied<'a> {
             subnets,
             reservations,
         }
+    }
+
+    fn min_values(&self, types: &[&InstanceTypeInfo]) -> Vec<MinValues> {
+        let asked = pool::min_values(self.pool).into_iter();
+        let of_key = |(key, least): (Arc<str>, u32)| {
+            let value = |info: &&InstanceTypeInfo| {
+                let new = new_node::of_pool(self.pool, self.class, info, Place::default(), &[]).ok()?;
+                Some((info.name.clone(), new.node.labels.get(&key)?.to_string()))
+            };
+            MinValues { values: types.iter().filter_map(value).collect(), key: key.to_string(), least }
+        };
+        asked.map(of_key).collect()
     }
 
     /// What each node of a type takes, for a ranking that wants so many of them. `None` for a pool whose taints cannot be

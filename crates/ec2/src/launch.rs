@@ -60,6 +60,7 @@ pub(crate) fn fleet(parameters: &LaunchParameters) -> Result<CreateFleetInputBui
         partial,
         tags,
         fleet_tags,
+        overrides,
         token,
     } = parameters;
     if *count == 0 || *count > MOST {
@@ -71,14 +72,23 @@ pub(crate) fn fleet(parameters: &LaunchParameters) -> Result<CreateFleetInputBui
     let count = signed(CREATE, "count", *count)?;
     let minimum = (!partial).then_some(count);
     let placement = placement_group.as_ref().map(|name| Placement::builder().group_name(name).build());
-    let overrides = FleetLaunchTemplateOverridesRequest::builder()
-        .instance_type(InstanceType::from(instance_type.as_str()))
-        .subnet_id(subnet_id)
-        // Redundant beside the subnet, but an item of the errors names its zone only if the override did.
-        .availability_zone(zone)
-        .priority(0.0)
-        .set_placement(placement)
-        .build();
+    let one = |instance_type: &str, zone: &str, subnet_id: &str, priority: u32| {
+        FleetLaunchTemplateOverridesRequest::builder()
+            .instance_type(InstanceType::from(instance_type))
+            .subnet_id(subnet_id)
+            // Redundant beside the subnet, but an item of the errors names its zone only if the override did.
+            .availability_zone(zone)
+            .priority(f64::from(priority))
+            .set_placement(placement.clone())
+            .build()
+    };
+    let several = !overrides.is_empty();
+    let overrides: Vec<_> = if several {
+        let each = overrides.iter().zip(0..);
+        each.map(|(over, priority)| one(&over.instance_type, &over.zone, &over.subnet_id, priority)).collect()
+    } else {
+        vec![one(instance_type, zone, subnet_id, 0)]
+    };
     let template = FleetLaunchTemplateSpecificationRequest::builder()
         .launch_template_id(template_id)
         .version(template_version.to_string())
@@ -89,7 +99,7 @@ pub(crate) fn fleet(parameters: &LaunchParameters) -> Result<CreateFleetInputBui
         .launch_template_configs(
             FleetLaunchTemplateConfigRequest::builder()
                 .launch_template_specification(template)
-                .overrides(overrides)
+                .set_overrides(Some(overrides))
                 .build(),
         )
         .set_tag_specifications(Some(
@@ -109,12 +119,17 @@ pub(crate) fn fleet(parameters: &LaunchParameters) -> Result<CreateFleetInputBui
                     .set_min_target_capacity(minimum)
                     .build(),
             )),
-        // One interruption evicts the gang, so the odds of interruption count N times: capacity before price.
+        // One interruption evicts the gang, so the odds of interruption count N times: capacity before price. Pods of no gang are
+        // interrupted one by one, and among several offers price counts too.
         CapacityType::Spot => Ok(request
             .target_capacity_specification(target.default_target_capacity_type(DefaultTargetCapacityType::Spot).build())
             .spot_options(
                 SpotOptionsRequest::builder()
-                    .allocation_strategy(SpotAllocationStrategy::CapacityOptimized)
+                    .allocation_strategy(if several {
+                        SpotAllocationStrategy::PriceCapacityOptimized
+                    } else {
+                        SpotAllocationStrategy::CapacityOptimized
+                    })
                     .single_instance_type(true)
                     .single_availability_zone(true)
                     .set_min_target_capacity(minimum)
@@ -226,6 +241,7 @@ mod tests {
                 attempt: 1,
             },
             fleet_tags: FleetTags::Documented,
+            overrides: Vec::new(),
             token: String::new(),
         }
         .with_token(1)
@@ -283,6 +299,44 @@ mod tests {
         assert_eq!((options.single_instance_type(), options.single_availability_zone()), (Some(true), Some(true)));
         assert!(input.on_demand_options().is_none());
         assert!(input.launch_template_configs()[0].overrides()[0].placement().is_none());
+    }
+
+    #[test]
+    fn of_several_overrides_ec2_takes_one_for_all_instances_by_price_and_capacity_or_in_their_order() {
+        let over = |name: &str, zone: &str| muster_core::ec2::Override {
+            instance_type: name.to_owned(),
+            zone: zone.to_owned(),
+            subnet_id: format!("subnet-{zone}"),
+        };
+        let overrides =
+            vec![over("m5.large", "us-east-1a"), over("m6i.large", "us-east-1a"), over("m5.large", "us-east-1b")];
+        for capacity_type in [CapacityType::OnDemand, CapacityType::Spot] {
+            let one = LaunchParameters { placement_group: None, ..parameters(capacity_type) };
+            let several = LaunchParameters { overrides: overrides.clone(), partial: true, ..one };
+            let input = fleet(&several).unwrap().build().unwrap();
+            let sent = input.launch_template_configs()[0].overrides();
+            let sent: Vec<_> = sent
+                .iter()
+                .map(|one| (one.instance_type().unwrap().as_str(), one.subnet_id().unwrap(), one.priority().unwrap()))
+                .collect();
+            let wanted = [
+                ("m5.large", "subnet-us-east-1a", 0.0),
+                ("m6i.large", "subnet-us-east-1a", 1.0),
+                ("m5.large", "subnet-us-east-1b", 2.0),
+            ];
+            assert_eq!(sent, wanted);
+            if let Some(spot) = input.spot_options() {
+                assert_eq!(spot.allocation_strategy(), Some(&SpotAllocationStrategy::PriceCapacityOptimized));
+                assert_eq!((spot.single_instance_type(), spot.single_availability_zone()), (Some(true), Some(true)));
+            }
+            if let Some(options) = input.on_demand_options() {
+                assert_eq!(options.allocation_strategy(), Some(&FleetOnDemandAllocationStrategy::Prioritized));
+                assert_eq!(
+                    (options.single_instance_type(), options.single_availability_zone()),
+                    (Some(true), Some(true))
+                );
+            }
+        }
     }
 
     #[test]

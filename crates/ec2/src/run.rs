@@ -48,10 +48,14 @@ pub(crate) fn run(parameters: &LaunchParameters) -> Result<RunInstancesInputBuil
         partial,
         tags,
         fleet_tags: _,
+        overrides,
         token,
     } = parameters;
     if *count == 0 || *count > MOST {
         return Err(CallError::refused_here(RUN, format!("{count} instances: a launch has 1 to {MOST}")));
+    }
+    if !overrides.is_empty() {
+        return Err(CallError::refused_here(RUN, "several types or zones: only a fleet chooses among them"));
     }
     if token.is_empty() {
         return Err(CallError::refused_here(RUN, "no client token: the call could not be replayed"));
@@ -138,6 +142,7 @@ mod tests {
                 attempt: 1,
             },
             fleet_tags: FleetTags::Documented,
+            overrides: Vec::new(),
             token: String::new(),
         }
         .with_token(1)

@@ -425,6 +425,7 @@ async fn actions(ec2: &Client, whose: &Whose, looked: &Looked) -> Vec<(String, T
                     partial: false,
                     tags: whose.tags(),
                     fleet_tags: FleetTags::Documented,
+                    overrides: Vec::new(),
                     token: String::new(),
                 };
                 ec2.dry_run_launch(&launch.with_token(1)).await.into()

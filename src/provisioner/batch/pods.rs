@@ -387,7 +387,7 @@ fn within(
 }
 
 fn object(context: &Context, state: &State, launch: &Launch) -> NodeBatch {
-    let types = || std::iter::once(&launch.instance_type).chain(launch.otherwise.iter().flatten());
+    let types = || std::iter::once(&launch.instance_type).chain(&launch.other_types);
     let offers: Vec<_> = types().map(|name| (&*launch.pool, &**name, launch.count)).collect();
     let takes = |pool: &str, instance_type: &str| {
         ledger::per_node(context, state, pool, instance_type).map(|each| each.amounts.resources)
@@ -398,8 +398,9 @@ fn object(context: &Context, state: &State, launch: &Launch) -> NodeBatch {
         instance_type: instance_type.to_string(),
         count: launch.count,
     };
-    // Where there is another way if EC2 has no spot capacity, it is taken at once.
-    let capacity_type = launch.otherwise.is_none().then(|| launch.capacity_type.as_str().to_owned());
+    // Where on demand does as well if EC2 has no spot capacity, it is launched at once.
+    let capacity_type = (!launch.or_on_demand).then(|| launch.capacity_type.as_str().to_owned());
+    let zones = std::iter::once(&launch.zone).chain(&launch.other_zones);
     let mut object = NodeBatch::new(
         &launch.name,
         NodeBatchSpec {
@@ -410,7 +411,7 @@ fn object(context: &Context, state: &State, launch: &Launch) -> NodeBatch {
             provisioning_request_ref: None,
             offers: types().map(offer).collect(),
             placement_group: Some("none".to_owned()),
-            zones: vec![launch.zone.to_string()],
+            zones: zones.map(ToString::to_string).collect(),
             capacity_type,
             fillings: batch_state::write_fillings(&launch.fillings),
             reserves: batch_state::write_reserves(&reserved),

@@ -1,6 +1,7 @@
 //! What NodePools and EC2NodeClasses offer, as the pass over NodeBatches asks it: answers from the published state and
 //! from what launches have taught, nothing from anybody else.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -101,6 +102,14 @@ impl Supply for Shelves<'_> {
 
     fn template(&self, batch: &Batch, attempt: &Attempt) -> Result<TemplateSpec, String> {
         template::template(self.context, batch, self.state, attempt)
+    }
+
+    fn share_template(&self, pool: &str, one: &str, other: &str) -> bool {
+        template::is_shared(self.context, self.state, pool, one, other)
+    }
+
+    fn labels(&self, status: &BatchStatus) -> BTreeMap<Arc<str>, Arc<str>> {
+        template::labels(self.context, self.state, status)
     }
 
     fn tags(&self, batch: &Batch, attempt: &Attempt) -> Tags {

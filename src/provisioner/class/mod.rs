@@ -375,6 +375,7 @@ async fn try_out(
         partial: false,
         tags,
         fleet_tags: muster_core::ec2::FleetTags::Documented,
+        overrides: Vec::new(),
         token: String::new(),
     };
     let group = placement_group_name(&context.cluster_name(), "dry-run", 1);

@@ -1,5 +1,8 @@
 //! The launch template of an attempt: everything its nodes have in common.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use muster_api::crd::{EC2NodeClass, EC2NodeClassStatus, NodePool};
 use muster_api::{keys, new_node, node_class, pool as rules, supply};
@@ -7,7 +10,7 @@ use muster_core::ec2::{
     BatchTags, Bootstrap, CapacityType, LaunchWay, ResourceKind, TAG_CLUSTER_UID, Tags, TemplateSpec,
     description as described, user_data,
 };
-use muster_core::model::batch::{Attempt, Batch, Owner};
+use muster_core::model::batch::{Attempt, Batch, BatchStatus, Owner};
 use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::offering::{InstanceTypeInfo, NewNode};
 use muster_core::topology::beside_zone;
@@ -64,17 +67,13 @@ pub(in crate::provisioner) fn template(
         .ok_or_else(|| format!("instance type {} is not known", attempt.instance_type))?;
     let tags = tags(context, batch, attempt.number);
     let pending = batch.spec.owner.object().map(|owner| owner.uid.clone()).unwrap_or_default();
-    let place = new_node::Place {
-        zone: Some(&attempt.zone),
-        capacity_type: Some(attempt.capacity_type),
-        ..new_node::Place::default()
-    };
-    let mut new = new_node::of_pool(pool, Some(class), info, place, &[])?;
-    // What the cloud controller and the EBS driver say of a zone is not the kubelet's to report.
-    let own = rules::labels(pool);
-    new.node
-        .labels
-        .retain(|key, _| own.contains_key(key) || beside_zone(&attempt.zone).all(|(other, _)| other != &**key));
+    let mut new = in_zone(pool, class, info, &attempt.zone, attempt.capacity_type)?;
+    // Of several types a node is labelled with what they have in common; the rest is written once it is known which it is.
+    for one in &attempt.overrides {
+        let Some(info) = catalogue.types.get(&one.instance_type) else { continue };
+        let other = in_zone(pool, class, info, &one.zone, attempt.capacity_type)?;
+        new.node.labels.retain(|key, value| other.node.labels.get(key) == Some(value));
+    }
     new.node.taints.extend(rules::startup_taints(pool)?);
     new.node.taints.push(match batch.spec.owner {
         Owner::Gang(_) | Owner::Request(_) => {
@@ -109,6 +108,57 @@ pub(in crate::provisioner) fn template(
     // A fleet takes the subnet in its override, RunInstances in the interfaces alone.
     spec.subnet_id = (attempt.way == LaunchWay::Run).then(|| attempt.subnet.clone());
     Ok(spec)
+}
+
+/// The node that a type of the pool becomes in a zone, with the labels that are its kubelet's to report, or Muster's: not those of the
+/// cloud controller and the EBS driver.
+fn in_zone(
+    pool: &NodePool,
+    class: &EC2NodeClass,
+    info: &InstanceTypeInfo,
+    zone: &str,
+    capacity_type: CapacityType,
+) -> Result<NewNode, String> {
+    let place = new_node::Place { zone: Some(zone), capacity_type: Some(capacity_type), ..new_node::Place::default() };
+    let mut new = new_node::of_pool(pool, Some(class), info, place, &[])?;
+    let own = rules::labels(pool);
+    new.node.labels.retain(|key, _| own.contains_key(key) || beside_zone(zone).all(|(other, _)| other != &**key));
+    Ok(new)
+}
+
+/// Whether nodes of two types of a pool are launched from the same template, but for the labels in which they differ.
+pub(in crate::provisioner) fn is_shared(
+    context: &Context,
+    state: &State,
+    node_pool: &str,
+    one: &str,
+    other: &str,
+) -> bool {
+    let catalogue = context.catalogue.load();
+    let launched = |instance_type: &str| {
+        let pool = state.pools.get(node_pool)?;
+        let class = pool::class_of(state, pool)?;
+        let new = new_node::of_class(Some(class), catalogue.types.get(instance_type)?);
+        Some((image(context, state, node_pool, instance_type).ok()?, new.interfaces_in(&[])))
+    };
+    launched(one).is_some_and(|template| launched(other).is_some_and(|other| other == template))
+}
+
+/// The labels that nodes of a batch register with where their template is for one type in one zone.
+pub(in crate::provisioner) fn labels(
+    context: &Context,
+    state: &State,
+    status: &BatchStatus,
+) -> BTreeMap<Arc<str>, Arc<str>> {
+    let of = || {
+        let pool = state.pools.get(status.node_pool.as_deref()?)?;
+        let class = pool::class_of(state, pool)?;
+        let catalogue = context.catalogue.load();
+        let info = catalogue.types.get(status.instance_type.as_deref()?)?;
+        let new = in_zone(pool, class, info, status.zone.as_deref()?, status.capacity_type?).ok()?;
+        Some(rules::registered(&new.node.labels))
+    };
+    of().unwrap_or_default()
 }
 
 /// The launch template a class is tried out with: of no batch, and nothing is launched from it.

@@ -119,7 +119,7 @@ fn of_pool(context: &Context, state: &State, pool: &NodePool, left: &Ledger, all
     all.pools.push(packing::Pool {
         weight: pool.spec.weight.unwrap_or(0),
         left: left.left(&name),
-        min_values: Vec::new(),
+        min_values: rules::min_values(pool),
         name,
     });
 }

@@ -142,7 +142,6 @@ fn validate(pool: &NodePool) -> Result<(), (&'static str, String)> {
     rules::taints(pool).map_err(|message| ("TaintInvalid", message))?;
     rules::startup_taints(pool).map_err(|message| ("TaintInvalid", message))?;
     rules::acts(pool).map_err(|message| ("FieldNotSupported", message))?;
-    rules::one_launch(pool).map_err(|message| ("FieldNotSupported", message))?;
     if replacements(&pool.spec.join.max_replacements.0, 1).is_none() {
         let text = &pool.spec.join.max_replacements.0;
         return Err((

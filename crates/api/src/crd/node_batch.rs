@@ -315,6 +315,10 @@ pub struct BatchAttempt {
     pub subnet: String,
     /// MarketType.
     pub capacity_type: String,
+    /// What EC2 may choose among, first what the fields above say, at most 60; empty: that alone. Type, zone and subnet above are
+    /// those that EC2 chose, once it has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<BatchOverride>,
     /// Nodes asked for.
     pub count: u32,
     /// Whether the launch was asked for in a placement group.
@@ -378,6 +382,21 @@ pub struct BatchAttempt {
     /// When it was decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Timestamp>,
+}
+
+/// One type in one zone that a launch may be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchOverride {
+    /// Instance type.
+    pub instance_type: String,
+    /// Zone.
+    pub zone: String,
+    /// Subnet.
+    pub subnet: String,
+    /// Dollars per hour of one node; absent if no price is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_per_hour: Option<String>,
 }
 
 /// One instance of the batch.

@@ -189,8 +189,8 @@ pub struct NodeRequirement {
     #[serde(default)]
     #[schemars(length(max = 100), inner(length(max = 63)))]
     pub values: Vec<String>,
-    /// How many different values a launch has to leave open. `muster plan` keeps it; a launch names one instance type, so the
-    /// server provisions nothing from a pool that asks for more than one.
+    /// How many different values of the label a launch has to leave open among the types that EC2 may choose. Where fewer are left
+    /// nothing is provisioned from the pool; for a gang they have to be among its candidates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 50))]
     pub min_values: Option<u32>,

@@ -1,12 +1,17 @@
 //! The candidates of a round: shown in the status, begun one after the other, and the pause once none is left.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use super::backoff::pause;
 use super::case::{Case, Turn, later};
 use super::claim::reserves;
+use super::counted::counted;
 use super::decision::Requeue;
-use crate::model::batch::{Attempt, AttemptOutcome, BatchPhase, BatchStatus, CandidateRow, ExcludedRow};
+use crate::model::batch::{
+    Attempt, AttemptOutcome, AttemptOverride, BatchPhase, BatchStatus, CandidateRow, ExcludedRow,
+};
 use crate::model::launch::{LaunchWay, Target, placement_group_name};
 use crate::model::moment::time_of_day;
 use crate::model::money::usd;
@@ -69,9 +74,22 @@ pub(super) enum Size {
 }
 
 /// Writes down the intent of an attempt on a candidate.
-pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, ranked: &Ranked, size: Size) -> Turn {
+pub(super) fn begin(case: &Case<'_>, status: BatchStatus, ranked: &Ranked, size: Size) -> Turn {
+    begin_any(case, status, ranked, &[], size)
+}
+
+/// Writes down the intent of an attempt on a candidate, or on one of `others`, which EC2 may choose in its place. Until it has, the
+/// attempt counts with the most that any of them takes.
+pub(super) fn begin_any(
+    case: &Case<'_>,
+    mut status: BatchStatus,
+    ranked: &Ranked,
+    others: &[&Ranked],
+    size: Size,
+) -> Turn {
     let (now, supply) = (case.now(), case.world.supply);
     let candidate = &ranked.candidate;
+    let any = || std::iter::once(ranked).chain(others.iter().copied());
     if case.world.settings.dry_run {
         status.message = Some(would_launch(ranked));
         return Turn::write(status).requeue(Requeue::At(later(now, 60)));
@@ -84,9 +102,10 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, ranked: &Ranked, s
     status.instance_type = Some(candidate.instance_type.clone());
     status.zone = Some(candidate.zone.clone());
     status.capacity_type = Some(candidate.capacity_type);
-    status.price = Some(ranked.total_micro_usd_per_hour);
-    let one = [(ranked.pool.as_str(), candidate.instance_type.as_str(), ranked.count)];
-    status.reserved = reserves(one.into_iter(), |pool, instance_type| supply.takes(pool, instance_type));
+    status.price = any().map(|one| one.total_micro_usd_per_hour).max();
+    let types: BTreeSet<&str> = any().map(|one| one.candidate.instance_type.as_str()).collect();
+    let each = types.into_iter().map(|instance_type| (ranked.pool.as_str(), instance_type, ranked.count));
+    status.reserved = reserves(each, |pool, instance_type| supply.takes(pool, instance_type));
     status.next_attempt_after = None;
     status.located.clear();
     status.generation = status.generation.max(1);
@@ -100,12 +119,16 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, ranked: &Ranked, s
         None => String::new(),
     };
     status.message = Some(format!(
-        "attempt {number}: {} × {} {} in {}{into}{}",
+        "attempt {number}: {} × {} {} in {}{into}{}{}",
         ranked.count,
         candidate.instance_type,
         candidate.capacity_type,
         candidate.zone,
         if candidate.placement_group { ", one placement group" } else { "" },
+        match others.len() {
+            0 => String::new(),
+            more => format!(", or what EC2 has of {}", counted(more, "other offering")),
+        },
     ));
     let by_run = candidate.reservation.is_some() || supply.without_fleets(now);
     status.attempts.push(Attempt {
@@ -115,6 +138,7 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, ranked: &Ranked, s
         zone: candidate.zone.clone(),
         subnet: candidate.subnet_id.clone(),
         capacity_type: candidate.capacity_type,
+        overrides: if others.is_empty() { Vec::new() } else { any().map(override_of).collect() },
         count: ranked.count,
         group: candidate.placement_group,
         reservation_group: candidate.reservation_group.clone(),
@@ -138,6 +162,16 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, ranked: &Ranked, s
         ended: None,
     });
     Turn::write(status)
+}
+
+fn override_of(ranked: &Ranked) -> AttemptOverride {
+    let candidate = &ranked.candidate;
+    AttemptOverride {
+        instance_type: candidate.instance_type.clone(),
+        zone: candidate.zone.clone(),
+        subnet: candidate.subnet_id.clone(),
+        price: candidate.price_micro_usd_per_hour,
+    }
 }
 
 /// What a dry run tells instead of a launch.

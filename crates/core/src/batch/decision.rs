@@ -143,6 +143,10 @@ pub trait Supply {
     fn image(&self, pool: &str, instance_type: &str) -> Option<String>;
     /// The launch template of an attempt. Errors: why the class cannot be used, for a person.
     fn template(&self, batch: &Batch, attempt: &Attempt) -> Result<TemplateSpec, String>;
+    /// Whether nodes of two types of a pool can be launched from one template: but for labels that follow from the type it is the same.
+    fn share_template(&self, pool: &str, one: &str, other: &str) -> bool;
+    /// Labels of the nodes of a batch that follow from their type and zone, which a template for several cannot have.
+    fn labels(&self, status: &BatchStatus) -> BTreeMap<Arc<str>, Arc<str>>;
     /// What everything made for an attempt is tagged with beside the tags that make it ours.
     fn tags(&self, batch: &Batch, attempt: &Attempt) -> Tags;
     /// Whether the Region has too many fleets at the moment.
@@ -394,7 +398,7 @@ pub enum Converge {
         /// Node.
         node: String,
         /// Labels.
-        labels: BTreeMap<&'static str, String>,
+        labels: BTreeMap<Arc<str>, Arc<str>>,
     },
     /// Delete a Node whose machine has ended.
     DeleteNode {

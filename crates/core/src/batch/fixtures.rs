@@ -13,6 +13,7 @@ pub(crate) fn attempt() -> Attempt {
         zone: "us-east-1a".to_owned(),
         subnet: "subnet-a".to_owned(),
         capacity_type: CapacityType::OnDemand,
+        overrides: Vec::new(),
         count: 8,
         group: true,
         reservation_group: None,

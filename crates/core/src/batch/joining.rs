@@ -394,14 +394,14 @@ fn carries(node: &Node, key: &str, value: &str) -> bool {
 }
 
 /// Labels that are known only after the launch, or that outlive it: a booking goes on with the batch that replaces one.
-fn late_labels(case: &Case<'_>, status: &BatchStatus) -> BTreeMap<&'static str, String> {
+fn late_labels(case: &Case<'_>, status: &BatchStatus) -> BTreeMap<Arc<str>, Arc<str>> {
     let keys = &case.world.settings.keys;
     let mut labels = BTreeMap::new();
     if let Some(id) = status.placement_group_id.clone().filter(|_| status.group().is_some()) {
-        labels.insert(keys.placement_group, id);
+        labels.insert(keys.placement_group.into(), id.into());
     }
     if let Owner::Request(request) = &case.batch.spec.owner {
-        labels.insert(keys.booking, request.uid.clone());
+        labels.insert(keys.booking.into(), request.uid.as_str().into());
     }
     labels
 }

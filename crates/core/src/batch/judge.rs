@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ec2::error::{CallError, ErrorClass, classify};
 use crate::model::launch::Pool;
-use crate::model::launch::{FleetError, LaunchAnswer, LaunchParameters};
+use crate::model::launch::{FleetError, LaunchAnswer, LaunchParameters, LaunchedInstance};
 use crate::model::names::InstanceId;
 
 /// State of an attempt after one answer.
@@ -94,11 +94,23 @@ pub struct Why {
     pub code: Option<String>,
     /// EC2's text.
     pub message: String,
+    /// The type that EC2 names, of an item of a fleet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_type: Option<String>,
+    /// The zone that EC2 names, of an item of a fleet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
 }
 
 impl Why {
     fn of_call(error: &CallError) -> Self {
-        Self { kind: error.kind, code: error.code.clone(), message: error.message.clone() }
+        Self {
+            kind: error.kind,
+            code: error.code.clone(),
+            message: error.message.clone(),
+            instance_type: None,
+            zone: None,
+        }
     }
 
     fn of_item(item: &FleetError) -> Self {
@@ -106,6 +118,8 @@ impl Why {
             kind: classify(Some(&item.code), None),
             code: (!item.code.is_empty()).then(|| item.code.clone()),
             message: item.message.clone(),
+            instance_type: item.instance_type.clone(),
+            zone: item.zone.clone(),
         }
     }
 }
@@ -127,16 +141,26 @@ pub fn judge(wanted: &LaunchParameters, first_answer: bool, answer: &Result<Laun
 
 fn judge_instances(wanted: &LaunchParameters, answer: &LaunchAnswer) -> Verdict {
     let ids: BTreeSet<_> = answer.instances.iter().map(|instance| instance.id.clone()).collect();
-    let as_asked = |stated: &str, asked: &str| stated.is_empty() || stated == asked;
-    let clean = answer.instances.iter().all(|instance| {
-        as_asked(&instance.instance_type, &wanted.instance_type) && as_asked(&instance.zone, &wanted.zone)
-    });
+    let clean = launched_as(wanted, &answer.instances).is_some();
     let got = u32::try_from(ids.len()).unwrap_or(u32::MAX);
     // Where part will do, fewer are a shrink, which is recorded; more are never what was asked for.
     let enough = if wanted.partial { got <= wanted.count } else { got == wanted.count };
     let complete = enough && ids.len() == answer.instances.len();
     let ids = ids.into_iter().collect();
     if clean && complete { Verdict::Won(ids) } else { Verdict::Violated(ids) }
+}
+
+/// The one type and zone of instances that a launch made; a type or zone that is not stated is the one asked for first. `None`:
+/// they are several, or none that was asked for.
+#[must_use]
+pub(super) fn launched_as(wanted: &LaunchParameters, instances: &[LaunchedInstance]) -> Option<Pool> {
+    let agrees = |stated: &str, asked: &str| stated.is_empty() || stated == asked;
+    let is_all = |pool: &Pool| {
+        let agrees =
+            |one: &LaunchedInstance| agrees(&one.instance_type, &pool.instance_type) && agrees(&one.zone, &pool.zone);
+        instances.iter().all(agrees)
+    };
+    wanted.pools().into_iter().find(is_all)
 }
 
 fn judge_empty(wanted: &LaunchParameters, first_answer: bool, items: &[FleetError]) -> Verdict {
@@ -146,6 +170,9 @@ fn judge_empty(wanted: &LaunchParameters, first_answer: bool, items: &[FleetErro
     let Some(why) = reasons.into_iter().min_by_key(|why| rank(why.kind)) else {
         return Verdict::Unknown { why: None, unavailable };
     };
+    // Where nothing but capacity is named it is what all of them lacked, however few items EC2 makes of it.
+    let all = why.kind == ErrorClass::Capacity && !wanted.overrides.is_empty();
+    let unavailable = if all { wanted.pools() } else { unavailable };
     let settled = settle(why.kind);
     if let Settled::Throttled = settled {
         return Verdict::Throttled { why, unavailable };
@@ -167,7 +194,7 @@ fn judge_empty(wanted: &LaunchParameters, first_answer: bool, items: &[FleetErro
 
 fn judge_exception(wanted: &LaunchParameters, first_answer: bool, error: &CallError) -> Verdict {
     let why = Why::of_call(error);
-    let unavailable = if error.kind == ErrorClass::Capacity { vec![wanted.pool()] } else { Vec::new() };
+    let unavailable = if error.kind == ErrorClass::Capacity { wanted.pools() } else { Vec::new() };
     let confirm = Confirm::Nothing;
     match settle(error.kind) {
         Settled::Throttled => Verdict::NotDecided { why },
@@ -227,7 +254,7 @@ fn rank(class: ErrorClass) -> u8 {
 }
 
 /// Pools named with a capacity code; type and zone that an item excludes are those of the call.
-fn capacity_pools(wanted: &LaunchParameters, items: &[FleetError]) -> Vec<Pool> {
+pub(super) fn capacity_pools(wanted: &LaunchParameters, items: &[FleetError]) -> Vec<Pool> {
     let pools: BTreeSet<Pool> = items
         .iter()
         .filter(|item| classify(Some(&item.code), None) == ErrorClass::Capacity)

@@ -4,16 +4,19 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::candidates::{back_off, group_name};
 use super::case::{Case, Step, Stop, Turn, failed, later};
+use super::claim::reserves;
 use super::counted::counted;
 use super::decision::{Change, Made, Note, Refused, Requeue, Scratch};
-use super::judge::{Confirm, Verdict, Why, judge};
+use super::judge::{Confirm, Verdict, Why, capacity_pools, judge, launched_as};
 use super::{owner, rollback};
 use crate::ec2::blame::Blame;
 use crate::ec2::error::{CallError, ErrorClass, Next as Try};
 use crate::ec2::quota::vcpu_quota;
 use crate::ec2::seen::{GroupState, Instance, InstanceState};
-use crate::model::batch::{Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, MemberState};
-use crate::model::launch::{CapacityType, Pool};
+use crate::model::batch::{
+    Attempt, AttemptOutcome, AttemptOverride, BatchMember, BatchPhase, BatchStatus, MemberState,
+};
+use crate::model::launch::{CapacityType, Override, Pool};
 use crate::model::launch::{LaunchAnswer, LaunchParameters, LaunchWay, LaunchedInstance};
 use crate::model::names::InstanceId;
 use crate::model::tags::{FleetTags, ResourceKind, TAG_CLUSTER_UID, Tags};
@@ -174,6 +177,7 @@ fn prepare(case: &Case<'_>, attempt: &Attempt) -> Step<Turn> {
         partial: case.batch.spec.partial,
         tags: case.tags(attempt.number),
         fleet_tags: FleetTags::Documented,
+        overrides: attempt.overrides.iter().map(as_asked).collect(),
         token: String::new(),
     }
     .with_token(status.generation);
@@ -187,6 +191,10 @@ fn prepare(case: &Case<'_>, attempt: &Attempt) -> Step<Turn> {
     Ok(Turn::write(status).scratch(scratch))
 }
 
+fn as_asked(one: &AttemptOverride) -> Override {
+    Override { instance_type: one.instance_type.clone(), zone: one.zone.clone(), subnet_id: one.subnet.clone() }
+}
+
 fn settle(
     case: &Case<'_>,
     parameters: &LaunchParameters,
@@ -197,10 +205,14 @@ fn settle(
     if let Some(last) = status.attempts.last_mut() {
         last.request_id = request_id(&answer).or(last.request_id.take());
         // Written with the outcome: the fleet is found by its id alone.
-        last.fleet = answer.ok().and_then(|answer| answer.fleet_id).or(last.fleet.take());
+        last.fleet = answer.as_ref().ok().and_then(|answer| answer.fleet_id.clone()).or(last.fleet.take());
     }
     match verdict {
-        Verdict::Won(ids) => Ok(won(case, status, parameters, ids)),
+        Verdict::Won(ids) => {
+            let answer = answer.unwrap_or_default();
+            let won = won(case, status, parameters, Won { ids, answer: &answer });
+            Ok(won)
+        }
         Verdict::Violated(ids) => {
             let why = another_number(&ids, parameters.count);
             Ok(rollback::violated(case, status, &ids, &why))
@@ -269,6 +281,7 @@ fn settle(
                         code,
                         message,
                         request_id: None,
+                        named: None,
                         unavailable,
                     },
                 );
@@ -346,8 +359,8 @@ fn found(case: &Case<'_>, status: &BatchStatus, parameters: &LaunchParameters) -
         return Ok(Some(replay(case, status, "launch", None, Sweep::Counted)));
     }
     let answer = LaunchAnswer { fleet_id: None, request_id: None, instances, errors: Vec::new() };
-    Ok(Some(match judge(parameters, false, &Ok(answer)) {
-        Verdict::Won(ids) => won(case, status, parameters, ids),
+    Ok(Some(match judge(parameters, false, &Ok(answer.clone())) {
+        Verdict::Won(ids) => won(case, status, parameters, Won { ids, answer: &answer }),
         Verdict::Violated(ids) => {
             let why = another_number(&ids, parameters.count);
             rollback::violated(case, status, &ids, &why)
@@ -372,8 +385,34 @@ pub(super) fn another_number(ids: &[InstanceId], asked: u32) -> String {
     }
 }
 
-fn won(case: &Case<'_>, mut status: BatchStatus, parameters: &LaunchParameters, ids: Vec<InstanceId>) -> Turn {
+/// A launch that was won.
+struct Won<'a> {
+    ids: Vec<InstanceId>,
+    answer: &'a LaunchAnswer,
+}
+
+/// What EC2 chose among the overrides of the last attempt is what the batch is from now on.
+fn chosen(case: &Case<'_>, status: &mut BatchStatus, chosen: &Pool) {
+    let wanted = status.count;
+    let Some(last) = status.attempts.last_mut() else { return };
+    let is_chosen = |one: &&AttemptOverride| one.instance_type == chosen.instance_type && one.zone == chosen.zone;
+    let Some(one) = last.overrides.iter().find(is_chosen).cloned() else { return };
+    last.instance_type.clone_from(&one.instance_type);
+    last.zone.clone_from(&one.zone);
+    last.subnet = one.subnet;
+    let of_pool = [(last.node_pool.as_str(), one.instance_type.as_str(), wanted)];
+    let takes = |pool: &str, instance_type: &str| case.world.supply.takes(pool, instance_type);
+    status.reserved = reserves(of_pool.into_iter(), takes);
+    status.instance_type = Some(one.instance_type);
+    status.zone = Some(one.zone);
+    status.price = Some(one.price.unwrap_or(0).saturating_mul(u64::from(wanted)));
+}
+
+fn won(case: &Case<'_>, mut status: BatchStatus, parameters: &LaunchParameters, won: Won<'_>) -> Turn {
     let now = case.now();
+    let Won { ids, answer } = won;
+    let pool = launched_as(parameters, &answer.instances).unwrap_or_else(|| parameters.pool());
+    chosen(case, &mut status, &pool);
     let got = u32::try_from(ids.len()).unwrap_or(u32::MAX);
     let wanted = status.count;
     let attempt = status.attempt;
@@ -396,8 +435,15 @@ fn won(case: &Case<'_>, mut status: BatchStatus, parameters: &LaunchParameters, 
     };
     status.message = Some(stated.clone());
     status.close(AttemptOutcome::Won, None, (got < wanted).then_some(stated), now);
-    let turn = Turn::write(status).note(Note::Launched { pool: parameters.pool(), count: got });
-    if got < wanted { turn.note(lacking(&[parameters.pool()], 1)) } else { turn }
+    let mut turn = Turn::write(status);
+    // Of several EC2 names those that had nothing, although another one did.
+    let dry = || capacity_pools(parameters, &answer.errors).into_iter().filter(|one| *one != pool);
+    let dry: Vec<Pool> = if parameters.overrides.is_empty() { Vec::new() } else { dry().collect() };
+    if !dry.is_empty() {
+        turn = turn.note(lacking(&dry, 1));
+    }
+    turn = turn.note(Note::Launched { pool: pool.clone(), count: got });
+    if got < wanted { turn.note(lacking(&[pool], 1)) } else { turn }
 }
 
 /// An attempt that launched nothing.
@@ -412,6 +458,8 @@ pub(super) struct Loss {
     message: String,
     /// EC2's id of the refused call, if it is not the launch itself.
     request_id: Option<String>,
+    /// Type and zone that EC2 names, where it names one of several.
+    named: Option<(String, String)>,
     unavailable: Vec<Pool>,
 }
 
@@ -424,6 +472,7 @@ impl Loss {
             code: why.code.clone(),
             message: why.message.clone(),
             request_id: None,
+            named: why.instance_type.clone().zip(why.zone.clone()),
             unavailable: unavailable.to_vec(),
         }
     }
@@ -436,6 +485,7 @@ impl Loss {
             code: error.code.clone(),
             message: error.message.clone(),
             request_id: error.request_id.clone(),
+            named: None,
             unavailable: Vec::new(),
         }
     }
@@ -449,6 +499,7 @@ impl Loss {
             code: None,
             message,
             request_id: None,
+            named: None,
             unavailable: Vec::new(),
         }
     }
@@ -535,7 +586,7 @@ fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
     if let (Some(kind), Some(attempt)) = (loss.kind, status.last())
         && next == loss.next
     {
-        notes.push(Note::Refused { kind, code: loss.code.clone(), asked: asked(attempt) });
+        notes.push(Note::Refused { kind, code: loss.code.clone(), asked: refused(attempt, loss.named.as_ref()) });
     }
     if let (Some(kind), Try::Stop, Some(pool)) = (loss.kind, next, &status.node_pool)
         && let Some(blamed) = case.world.supply.blame(pool, kind, loss.code.as_deref(), &loss.message)
@@ -577,6 +628,22 @@ fn lose(case: &Case<'_>, mut status: BatchStatus, loss: &Loss) -> Step<Turn> {
         turn.requeue = Some(Requeue::Outcome);
     }
     Ok(notes.into_iter().fold(turn, Turn::note))
+}
+
+/// What of an attempt was refused: the one of its overrides that EC2 names, or the first.
+fn refused(attempt: &Attempt, named: Option<&(String, String)>) -> Refused {
+    let is_named = |one: &&AttemptOverride| {
+        named.is_some_and(|(instance_type, zone)| one.instance_type == *instance_type && one.zone == *zone)
+    };
+    match attempt.overrides.iter().find(is_named) {
+        Some(one) => Refused {
+            instance_type: one.instance_type.clone(),
+            zone: one.zone.clone(),
+            subnet: one.subnet.clone(),
+            ..asked(attempt)
+        },
+        None => asked(attempt),
+    }
 }
 
 pub(super) fn asked(attempt: &Attempt) -> Refused {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::candidates::{Size, begin};
+use super::candidates::{Size, begin_any};
 use super::case::{Case, Step, Turn, done, later};
 use super::counted::counted;
 use super::decision::{BatchEvent, Before, Change, Converge, Note, Requeue, Scratch};
@@ -31,7 +31,7 @@ use crate::model::node::Node;
 use crate::model::pauses::SCHEDULER_RETRIES;
 use crate::model::pod::Shape;
 use crate::offering::exclusion::Exclusion;
-use crate::offering::rank::{Candidate, Excluded};
+use crate::offering::rank::{Candidate, Excluded, Ranked, Ranking};
 
 /// Of a batch whose pods went before anything was launched.
 const UNWANTED: &str = "nobody waits for its nodes any more";
@@ -108,8 +108,10 @@ fn pending(case: &Case<'_>) -> Step<Turn> {
         return Ok(Turn::write(status));
     }
     let ranking = supply.rank(case.batch, case.others, Before::Older, now);
-    if let Some(ranked) = ranking.candidates.iter().find(|ranked| !was_refused(&status, &ranked.candidate)) {
-        return Ok(begin(case, status, ranked, Size::Whole));
+    let untried = ranking.candidates.iter().filter(|one| !was_refused(&status, &one.candidate));
+    if let Some(ranked) = untried.into_iter().find(|one| !is_dear(one, &ranking)) {
+        let others = together(case, &status, &ranking, ranked);
+        return Ok(begin_any(case, status, ranked, &others, Size::Whole));
     }
     if let Some(code) = status.last().and_then(|attempt| attempt.code.clone()) {
         return Ok(end(status, &format!("{code}: its pods are planned again")));
@@ -126,6 +128,54 @@ fn pending(case: &Case<'_>) -> Step<Turn> {
     Ok(if pools.is_empty() { turn } else { turn.note(Note::NoCapacity { pools, count: 1 }) })
 }
 
+/// Whether it is spot that is dearer than the cheapest on demand.
+fn is_dear(ranked: &Ranked, ranking: &Ranking) -> bool {
+    let price = |one: &Ranked| one.candidate.price_micro_usd_per_hour;
+    let on_demand = ranking
+        .candidates
+        .iter()
+        .filter(|one| one.pool == ranked.pool && one.candidate.capacity_type == CapacityType::OnDemand);
+    let cheapest = on_demand.filter_map(price).min();
+    let is_spot = ranked.candidate.capacity_type == CapacityType::Spot;
+    is_spot && price(ranked).zip(cheapest).is_some_and(|(own, cheapest)| own > cheapest)
+}
+
+/// Most overrides of one fleet.
+const OVERRIDES: usize = 60;
+
+/// What EC2 may choose in the place of a candidate, by the same call: other types and zones of its pool and capacity type that are
+/// launched from the same template. A fleet takes one subnet of a zone.
+fn together<'a>(case: &Case<'_>, status: &BatchStatus, ranking: &'a Ranking, first: &Ranked) -> Vec<&'a Ranked> {
+    let (supply, own) = (case.world.supply, &first.candidate);
+    if own.reservation.is_some() || supply.without_fleets(case.now()) {
+        return Vec::new();
+    }
+    let is_other = |one: &&Ranked| {
+        let Ranked { pool, count, candidate, .. } = one;
+        let alike = *pool == first.pool && *count == first.count && candidate.rung() == own.rung();
+        let is_first = candidate.instance_type == own.instance_type && candidate.zone == own.zone;
+        alike
+            && !is_first
+            && candidate.reservation.is_none()
+            && !was_refused(status, candidate)
+            && !is_dear(one, ranking)
+    };
+    let shares = |one: &&Ranked| {
+        let other = &one.candidate.instance_type;
+        *other == own.instance_type || supply.share_template(&first.pool, &own.instance_type, other)
+    };
+    let mut subnets = BTreeMap::from([(&own.zone, &own.subnet_id)]);
+    let others = ranking.candidates.iter().filter(is_other).filter(shares);
+    let mut chosen = Vec::new();
+    for one in others {
+        let Candidate { zone, subnet_id, .. } = &one.candidate;
+        if *subnets.entry(zone).or_insert(subnet_id) == subnet_id && chosen.len() + 1 < OVERRIDES {
+            chosen.push(one);
+        }
+    }
+    chosen
+}
+
 /// Why what the batch was made for is not offered: its pool has other types too, and what holds of them says nothing of it.
 fn of_own_type<'a>(batch: &Batch, excluded: &'a [Excluded]) -> Option<&'a Excluded> {
     let of = |offer: &BatchOffer| {
@@ -137,7 +187,7 @@ fn of_own_type<'a>(batch: &Batch, excluded: &'a [Excluded]) -> Option<&'a Exclud
     batch.spec.offers.iter().find_map(of).or_else(|| excluded.first())
 }
 
-/// Most calls for one batch: three types on spot and on demand.
+/// Most calls for one batch: on spot and on demand, where each type needs a call of its own.
 const CALLS: usize = 6;
 
 /// Whether a batch that nothing was launched for asks for something else at once: it was made for spot or on demand, and what EC2
@@ -156,9 +206,7 @@ fn goes_on(batch: &Batch) -> bool {
 /// Whether EC2 has refused this to the batch: no call is made twice.
 fn was_refused(status: &BatchStatus, candidate: &Candidate) -> bool {
     status.attempts.iter().filter(|attempt| attempt.outcome == AttemptOutcome::Lost).any(|attempt| {
-        attempt.instance_type == candidate.instance_type
-            && attempt.zone == candidate.zone
-            && attempt.capacity_type == candidate.capacity_type
+        attempt.asked_for(&candidate.instance_type, &candidate.zone) && attempt.capacity_type == candidate.capacity_type
     })
 }
 
@@ -344,6 +392,9 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
     let of_type = supply.devices(status);
     let permanent = supply.taints(status.node_pool.as_deref());
     let unregistered = case.world.settings.keys.unregistered;
+    // A template for several types has none of the labels in which they differ.
+    let several = status.last().is_some_and(|attempt| !attempt.overrides.is_empty());
+    let labels = if several { supply.labels(status) } else { BTreeMap::new() };
     let mut joined = Joined { edits: Vec::new(), failed: BTreeMap::new(), until: later(now, 30) };
     for instance in status.instances.iter_mut().filter(|one| !one.is_lost(now)) {
         let node = nodes.get(&instance.id);
@@ -365,7 +416,11 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
         let (by, cause) = if let Some(node) = node {
             let registered = *instance.registered.get_or_insert(now);
             instance.node = Some(node.name.to_string());
-            if has_taint(node, unregistered) {
+            let mut lacking = labels.clone();
+            lacking.retain(|key, value| node.labels.get(key) != Some(value));
+            if !lacking.is_empty() {
+                joined.edits.push(Converge::Label { node: node.name.to_string(), labels: lacking });
+            } else if has_taint(node, unregistered) {
                 joined.edits.push(Converge::Untaint { node: node.name.to_string(), key: unregistered });
             }
             let expected = devices::of_node(case, &of_type, &node.name);

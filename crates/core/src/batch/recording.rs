@@ -167,6 +167,8 @@ enum Answer {
     Duration(Option<SignedDuration>),
     /// Levels of the topology.
     Levels(WantedLevels),
+    /// Labels.
+    Labels(BTreeMap<Arc<str>, Arc<str>>),
 }
 
 /// An answer of each type, and back.
@@ -200,6 +202,7 @@ answers! {
     Taints, taints: Vec<Taint>;
     Duration, duration: Option<SignedDuration>;
     Levels, levels: WantedLevels;
+    Labels, labels: BTreeMap<Arc<str>, Arc<str>>;
 }
 
 impl From<Result<TemplateSpec, String>> for Answer {
@@ -212,6 +215,11 @@ impl Answer {
     fn template(&self) -> Option<Option<Result<TemplateSpec, String>>> {
         if let Self::Template(answer) = self { Some(Some(answer.clone())) } else { None }
     }
+}
+
+/// The question for labels of nodes.
+fn labels_of(status: &BatchStatus) -> String {
+    format!("labels {:?} {:?} {:?}", status.node_pool, status.instance_type, status.zone)
 }
 
 impl Supply for Listening<'_> {
@@ -271,6 +279,14 @@ impl Supply for Listening<'_> {
             ),
             self.supply.template(batch, attempt),
         )
+    }
+
+    fn share_template(&self, pool: &str, one: &str, other: &str) -> bool {
+        self.hear(format!("share_template {pool} {one} {other}"), self.supply.share_template(pool, one, other))
+    }
+
+    fn labels(&self, status: &BatchStatus) -> BTreeMap<Arc<str>, Arc<str>> {
+        self.hear(labels_of(status), self.supply.labels(status))
     }
 
     fn tags(&self, batch: &Batch, attempt: &Attempt) -> Tags {
@@ -385,6 +401,14 @@ impl Supply for Recited<'_> {
             Answer::template,
         )
         .unwrap_or_else(|| Err(String::new()))
+    }
+
+    fn share_template(&self, pool: &str, one: &str, other: &str) -> bool {
+        self.recite(format!("share_template {pool} {one} {other}"), Answer::yes)
+    }
+
+    fn labels(&self, status: &BatchStatus) -> BTreeMap<Arc<str>, Arc<str>> {
+        self.recite(labels_of(status), Answer::labels)
     }
 
     fn tags(&self, batch: &Batch, attempt: &Attempt) -> Tags {

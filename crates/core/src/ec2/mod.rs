@@ -24,7 +24,7 @@ pub(crate) mod seen;
 pub(crate) mod template;
 
 pub use crate::model::launch::{
-    CapacityType, FleetError, LaunchAnswer, LaunchParameters, LaunchWay, LaunchedInstance, Target,
+    CapacityType, FleetError, LaunchAnswer, LaunchParameters, LaunchWay, LaunchedInstance, Override, Target,
     placement_group_name, token,
 };
 pub use crate::model::notice::NoticeKind;

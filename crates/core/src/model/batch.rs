@@ -425,6 +425,10 @@ pub struct Attempt {
     pub subnet: String,
     /// Capacity type.
     pub capacity_type: CapacityType,
+    /// What EC2 may choose among, first what the fields above say; empty: that alone. Type, zone and subnet above are those that EC2
+    /// chose, once it has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<AttemptOverride>,
     /// Nodes asked for.
     pub count: u32,
     /// Whether it was asked for in a placement group.
@@ -474,11 +478,32 @@ impl Attempt {
         self.outcome == AttemptOutcome::Launching && self.parameters.is_some()
     }
 
+    /// Whether it asked for a type in a zone, alone or among others.
+    #[must_use]
+    pub fn asked_for(&self, instance_type: &str, zone: &str) -> bool {
+        let own = self.instance_type == instance_type && self.zone == zone;
+        own || self.overrides.iter().any(|one| one.instance_type == instance_type && one.zone == zone)
+    }
+
     /// Whether it won all nodes of the batch, not replacements alone.
     #[must_use]
     pub fn won_whole(&self) -> bool {
         self.outcome == AttemptOutcome::Won && self.replaces.is_empty()
     }
+}
+
+/// One type in one zone that a launch may be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AttemptOverride {
+    /// Instance type.
+    pub instance_type: String,
+    /// Zone.
+    pub zone: String,
+    /// Subnet.
+    pub subnet: String,
+    /// Micro-dollars per hour of one node, if a price is known.
+    pub price: Option<u64>,
 }
 
 /// One candidate of the round, as people read it.

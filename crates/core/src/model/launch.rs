@@ -115,6 +115,10 @@ pub struct LaunchParameters {
     /// Which of it CreateFleet tags.
     #[serde(default, skip_serializing_if = "FleetTags::is_everything")]
     pub fleet_tags: FleetTags,
+    /// What the fleet may be: EC2 launches all of it as one of these. Empty: what the fields above say, and nothing else; the first
+    /// of several is that too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<Override>,
     /// The client token. Not part of the digest, since it is made from the digest.
     pub token: String,
 }
@@ -147,6 +151,9 @@ impl LaunchParameters {
         if self.fleet_tags == FleetTags::Documented {
             fields = fields.text("documented fleet tags");
         }
+        for Override { instance_type, zone, subnet_id } in &self.overrides {
+            fields = fields.text("override").text(instance_type).text(zone).text(subnet_id);
+        }
         fields.finish()
     }
 
@@ -157,16 +164,41 @@ impl LaunchParameters {
         self
     }
 
-    /// The pool this call draws on, as the unavailable offerings knows it.
+    /// The pool this call draws on, as the unavailable offerings knows it: of several the first.
     #[must_use]
     pub fn pool(&self) -> Pool {
+        self.pool_of(&self.instance_type, &self.zone)
+    }
+
+    /// Every pool that this call may draw on, first the one that is asked first.
+    #[must_use]
+    pub fn pools(&self) -> Vec<Pool> {
+        if self.overrides.is_empty() {
+            return vec![self.pool()];
+        }
+        self.overrides.iter().map(|one| self.pool_of(&one.instance_type, &one.zone)).collect()
+    }
+
+    fn pool_of(&self, instance_type: &str, zone: &str) -> Pool {
         Pool {
-            instance_type: self.instance_type.clone(),
-            zone: self.zone.clone(),
+            instance_type: instance_type.to_owned(),
+            zone: zone.to_owned(),
             capacity_type: self.capacity_type,
             group: self.placement_group.is_some(),
         }
     }
+}
+
+/// One type in one zone that a fleet may be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Override {
+    /// Instance type.
+    pub instance_type: String,
+    /// Availability zone by name.
+    pub zone: String,
+    /// The one subnet of the call in `zone`: a fleet cannot span several of one zone.
+    pub subnet_id: String,
 }
 
 /// What EC2 can run out of.
@@ -281,8 +313,18 @@ pub(crate) mod tests {
                 attempt: 1,
             },
             fleet_tags: FleetTags::Everything,
+            overrides: Vec::new(),
             token: String::new(),
         }
+    }
+
+    fn overrides(of: &[(&str, &str)]) -> Vec<Override> {
+        let one = |(instance_type, zone): &(&str, &str)| Override {
+            instance_type: (*instance_type).to_owned(),
+            zone: (*zone).to_owned(),
+            subnet_id: format!("subnet-{zone}"),
+        };
+        of.iter().map(one).collect()
     }
 
     fn target(id: &str, block: bool) -> Option<Target> {
@@ -293,7 +335,7 @@ pub(crate) mod tests {
     #[test]
     fn an_intent_of_a_plain_fleet_is_written_and_read_without_the_later_fields() {
         let stored = serde_json::to_string(&parameters()).unwrap();
-        for later in ["way", "reservation", "partial", "fleetTags"] {
+        for later in ["way", "reservation", "partial", "fleetTags", "overrides"] {
             assert!(!stored.contains(later), "{stored}");
         }
         assert_eq!(serde_json::from_str::<LaunchParameters>(&stored).unwrap(), parameters());
@@ -338,9 +380,20 @@ pub(crate) mod tests {
                 &LaunchParameters { tags: BatchTags { gang_uid: None, ..base.tags.clone() }, ..base.clone() },
             ),
             token_of(1, 1, &LaunchParameters { fleet_tags: FleetTags::Documented, ..base.clone() }),
+            token_of(1, 1, &LaunchParameters { overrides: overrides(&[("a", "z1"), ("b", "z1")]), ..base.clone() }),
+            token_of(1, 1, &LaunchParameters { overrides: overrides(&[("a", "z1"), ("b", "z2")]), ..base.clone() }),
+            token_of(1, 1, &LaunchParameters { overrides: overrides(&[("b", "z1"), ("a", "z1")]), ..base.clone() }),
         ];
         let distinct: std::collections::BTreeSet<_> = others.iter().chain([&first]).collect();
         assert_eq!(distinct.len(), others.len() + 1);
+    }
+
+    #[test]
+    fn a_call_draws_on_the_pools_of_all_its_overrides_or_on_its_own_alone() {
+        assert_eq!(parameters().pools(), [parameters().pool()]);
+        let several = LaunchParameters { overrides: overrides(&[("a", "z1"), ("b", "z2")]), ..parameters() };
+        let named: Vec<_> = several.pools().into_iter().map(|pool| (pool.instance_type, pool.zone)).collect();
+        assert_eq!(named, [("a".to_owned(), "z1".to_owned()), ("b".to_owned(), "z2".to_owned())]);
     }
 
     #[test]

@@ -137,6 +137,15 @@ pub enum Exclusion {
     },
     /// Behind the first [`MAX_CANDIDATES`].
     TooManyCandidates,
+    /// Fewer different values of a label are left than `minValues` asks for.
+    TooFewValues {
+        /// The label.
+        key: String,
+        /// Asked for.
+        least: u32,
+        /// Left.
+        left: u32,
+    },
 }
 
 impl Exclusion {
@@ -167,7 +176,8 @@ impl Exclusion {
             | Self::NoSubnet
             | Self::TooFewAddresses { .. }
             | Self::PriceUnknown
-            | Self::TooManyCandidates => None,
+            | Self::TooManyCandidates
+            | Self::TooFewValues { .. } => None,
         }
     }
 }
@@ -231,6 +241,9 @@ impl fmt::Display for Exclusion {
                 write!(f, "nodes of the type refused such members in the last rounds; provisioned again after {until}")
             }
             Self::TooManyCandidates => write!(f, "behind the first {MAX_CANDIDATES} candidates"),
+            Self::TooFewValues { key, least, left } => {
+                write!(f, "minValues of {key} asks for {least} values, and {left} are left")
+            }
         }
     }
 }

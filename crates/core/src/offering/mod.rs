@@ -23,7 +23,7 @@ pub use price::{
     Change, Override, PRICES_AS_OF, PriceBook, PriceList, micro_dollars, on_demand_price, price_list_region,
 };
 pub use rank::{
-    Candidate, Excluded, GroupPolicy, Need, PoolOffer, PoolType, RankInput, Ranked, Ranking, Rung, not_open,
+    Candidate, Excluded, GroupPolicy, MinValues, Need, PoolOffer, PoolType, RankInput, Ranked, Ranking, Rung, not_open,
     rank_candidates,
 };
 pub use refusals::{Asked, QUOTA_SECONDS, Quota, Refusal, Refusals};

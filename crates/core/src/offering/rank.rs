@@ -162,6 +162,30 @@ pub struct PoolOffer {
     /// Reservations of its node class; hosts assigned to other batches are already taken off the free ones.
     #[serde(default)]
     pub reservations: Vec<Reservation>,
+    /// Its `minValues`.
+    #[serde(default)]
+    pub min_values: Vec<MinValues>,
+}
+
+/// `minValues` of one label: so many different values have to be left among the types that a batch may be launched as.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MinValues {
+    /// The label.
+    pub key: String,
+    /// How many.
+    pub least: u32,
+    /// Its value on nodes of each type.
+    pub values: BTreeMap<String, String>,
+}
+
+impl MinValues {
+    /// Why these types are too few, if they are.
+    fn lacks<'a>(&self, instance_types: impl Iterator<Item = &'a str>) -> Option<Exclusion> {
+        let values: BTreeSet<&String> = instance_types.filter_map(|name| self.values.get(name)).collect();
+        let left = u32::try_from(values.len()).unwrap_or(u32::MAX);
+        (left < self.least).then(|| Exclusion::TooFewValues { key: self.key.clone(), least: self.least, left })
+    }
 }
 
 /// One type of one pool: the node it becomes is as pool and class say.
@@ -271,6 +295,20 @@ pub struct Excluded {
     pub reason: Exclusion,
 }
 
+impl Excluded {
+    /// All of a pool, since it and the gang disagree about the group.
+    fn whole(pool: &PoolOffer) -> Self {
+        Self {
+            pool: pool.name.clone(),
+            instance_type: None,
+            zone: None,
+            capacity_type: None,
+            placement_group: None,
+            reason: Exclusion::GroupPolicyConflict,
+        }
+    }
+}
+
 /// Orders all ways to provision one gang's nodes: pool weight, the pool's order of capacity types, group kept before dropped, zone
 /// with most headroom by unavailable offerings, dollars per hour of the whole gang, then type, zone and pool name.
 ///
@@ -281,7 +319,14 @@ pub fn rank_candidates(input: &RankInput<'_>) -> Ranking {
     let mut ranking = Ranking::default();
     let mut keyed = Vec::new();
     for pool in input.pools {
+        let (known, excluded) = (keyed.len(), ranking.excluded.len());
         rank_pool(input, pool, &mut keyed, &mut ranking.excluded);
+        if keyed.len() > known
+            && let Some(reason) = too_few_values(pool, &keyed[known..], &ranking.excluded[excluded..])
+        {
+            keyed.truncate(known);
+            ranking.excluded.push(Excluded { reason, ..Excluded::whole(pool) });
+        }
     }
     keyed.sort_by(|(one, _), (other, _)| one.cmp(other));
     ranking.candidates = keyed.into_iter().map(|(_, ranked)| ranked).collect();
@@ -299,19 +344,23 @@ pub fn rank_candidates(input: &RankInput<'_>) -> Ranking {
     ranking
 }
 
+/// The first of the pool's `minValues` that what is left of it does not reach. What only lacks capacity for the moment is left: who
+/// asks for several values must not wait for all of them at once.
+fn too_few_values(pool: &PoolOffer, keyed: &[(Key, Ranked)], excluded: &[Excluded]) -> Option<Exclusion> {
+    let types = || {
+        let passing = excluded.iter().filter(|one| one.reason.until().is_some());
+        let passing = passing.filter_map(|one| one.instance_type.as_deref());
+        keyed.iter().map(|(_, ranked)| ranked.candidate.instance_type.as_str()).chain(passing)
+    };
+    pool.min_values.iter().find_map(|one| one.lacks(types()))
+}
+
 /// Order of trying; fields as in [`rank_candidates`]. Headroom is inverted, and unknown comes first, as do prices that
 /// are known.
 type Key = (Reverse<u32>, usize, bool, (bool, Reverse<u32>), (bool, u64), (String, String), (u32, String), String);
 
 fn rank_pool(input: &RankInput<'_>, pool: &PoolOffer, keyed: &mut Vec<(Key, Ranked)>, excluded: &mut Vec<Excluded>) {
-    let whole_pool = Excluded {
-        pool: pool.name.clone(),
-        instance_type: None,
-        zone: None,
-        capacity_type: None,
-        placement_group: None,
-        reason: Exclusion::GroupPolicyConflict,
-    };
+    let whole_pool = Excluded::whole(pool);
     let Some(group_policy) = pool.group.with(input.group) else {
         excluded.push(whole_pool);
         return;

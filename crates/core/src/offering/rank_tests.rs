@@ -53,6 +53,7 @@ fn pool(name: &str, weight: u32) -> PoolOffer {
         max_nodes_per_batch: 1000,
         subnets: vec![subnet("s-a", "a", 100), subnet("s-b", "b", 100), subnet("s-b2", "b", 200)],
         reservations: Vec::new(),
+        min_values: Vec::new(),
     }
 }
 
@@ -226,6 +227,33 @@ fn limits_are_kept_strictly_and_name_what_is_missing() {
     // An overdrawn limit on something the type does not have is no obstacle.
     world.pools[0].left = BTreeMap::from([("aws.amazon.com/neuron".into(), -1)]);
     assert_eq!(rank(&world).candidates.len(), 8);
+}
+
+#[test]
+fn a_pool_whose_min_values_are_not_reached_by_what_is_left_is_no_candidate() {
+    let mut world = world();
+    let values = [(P5, "p5"), (P5EN, "p5en")].map(|(name, family)| (name.to_owned(), family.to_owned()));
+    let asks = |least| MinValues { key: "family".to_owned(), least, values: values.clone().into() };
+    world.pools[0].min_values = vec![asks(2)];
+    assert_eq!(rank(&world).candidates.len(), 8);
+    world.pools[0].min_values = vec![asks(3)];
+    let ranking = rank(&world);
+    assert!(ranking.candidates.is_empty());
+    assert_eq!(reasons(&ranking), [&Exclusion::TooFewValues { key: "family".to_owned(), least: 3, left: 2 }]);
+    // What is only out of capacity now comes back.
+    world.pools[0].min_values = vec![asks(2)];
+    for (zone, group) in [("a", true), ("a", false), ("b", true), ("b", false)] {
+        let dry = Pool {
+            instance_type: P5EN.to_owned(),
+            zone: zone.to_owned(),
+            capacity_type: CapacityType::OnDemand,
+            group,
+        };
+        world.unavailable.record(&dry, 8, now());
+    }
+    assert_eq!(rank(&world).candidates.len(), 4);
+    world.pools[0].instance_types = set(&[P5]);
+    assert!(rank(&world).candidates.is_empty());
 }
 
 #[test]

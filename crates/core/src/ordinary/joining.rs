@@ -240,12 +240,13 @@ fn of_batch(
         return None;
     }
     let wanted = spec.offers.first()?;
-    // A batch that may be launched in several ways is what it was asked for last.
+    // A batch that may be launched in several ways is what it was asked for last, or what EC2 chose of that.
+    let zone = status.zone.as_deref().or(spec.zones.first().map(String::as_str));
     let instance_type = status.instance_type.as_deref().unwrap_or(&wanted.instance_type);
     let capacity_type = status.capacity_type.or(spec.capacity_type);
     let alike = offers.iter().map(|one| &one.offer).find(|offer| {
         *offer.instance_type == *instance_type
-            && offer.zone.as_deref() == spec.zones.first().map(String::as_str)
+            && offer.zone.as_deref() == zone
             && capacity_type.is_none_or(|capacity_type| capacity_type == offer.capacity_type)
             && offers.iter().any(|one| one.offer.pool == offer.pool && *one.pool_name == *wanted.node_pool)
     });

@@ -5,6 +5,7 @@
 
 mod announced;
 pub mod awaiting;
+mod choice;
 mod class;
 mod disputes;
 mod fruitless;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::choice::{Choice, choice};
 use super::class::{Parts, digest_of, parts};
 use super::disputes::{Disputes, Placed};
 use super::fruitless::{self, Fruitless};
@@ -22,12 +23,10 @@ use crate::model::node::{Node, TaintEffect};
 use crate::model::resources::{Resources, at_least};
 use crate::model::snapshot::Snapshot;
 use crate::offering::{Amounts, Ledger};
-use crate::packing::{self, Claimant, Class, Obstacle, Offer, Place, Pool, Problem, Rule, Settled};
+use crate::packing::{self, Claimant, Class, Obstacle, Offer, Place, Pool, Problem, Settled};
 
 /// Most nodes of one batch.
 const BATCH: u32 = 100;
-/// Other types that are asked for on spot, each with a call of its own, before a launch goes on demand.
-const SPARES: usize = 2;
 /// Stated of pods that nothing is launched for since another scheduler would start their gang one by one.
 pub const FOREIGN_MEMBER: &str = "is a member of a gang, and its schedulerName is none of Muster's schedulerNames: nobody holds \
                                   the gang together, and nothing is launched for its pods";
@@ -78,9 +77,12 @@ pub struct Launch {
     pub capacity_type: CapacityType,
     /// Nodes.
     pub count: u32,
-    /// Where EC2 has no spot capacity of the type, these hold the pods as well, on spot and on demand, and so does the type itself on
-    /// demand; cheapest first. `None`: there is nothing else.
-    pub otherwise: Option<Vec<Arc<str>>>,
+    /// Types that hold the pods as well, cheapest first: EC2 chooses one for all nodes.
+    pub other_types: Vec<Arc<str>>,
+    /// Zones in which all of these types do.
+    pub other_zones: Vec<Arc<str>>,
+    /// Where EC2 has no spot capacity of any of them they are launched on demand.
+    pub or_on_demand: bool,
     /// Micro-dollars per hour of all of them.
     pub price: u64,
     /// What they are planned to hold.
@@ -451,81 +453,23 @@ fn settle(
     for (key, nodes) in groups {
         let most = round.most.get(key.pool).copied().unwrap_or(BATCH).clamp(1, BATCH);
         for (number, nodes) in nodes.chunks(usize::try_from(most).unwrap_or(1)).enumerate() {
-            let otherwise = otherwise(round, problem, plan, &key, nodes, &held);
+            let Choice { types, zones, or_on_demand } = choice(round, problem, plan, &key, nodes, &held);
             let launch = launch(round, classes, problem, &key, (number, &known), nodes, &held);
-            outcome.launches.push(Launch { otherwise, ..launch });
+            outcome.launches.push(Launch { other_types: types, other_zones: zones, or_on_demand, ..launch });
         }
     }
 }
 
+/// What the nodes of one batch have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    pool: usize,
-    instance_type: Arc<str>,
-    zone: Arc<str>,
-    capacity_type: CapacityType,
+pub(super) struct Key {
+    pub(super) pool: usize,
+    pub(super) instance_type: Arc<str>,
+    pub(super) zone: Arc<str>,
+    pub(super) capacity_type: CapacityType,
     /// Each launch goes into one.
-    reservation: Option<Arc<str>>,
-    price: u64,
-}
-
-/// What else the nodes of a launch on spot could be, if EC2 has none: the same type on demand, and others in its zone that hold the
-/// pods on spot as on demand.
-fn otherwise(
-    round: &Round<'_>,
-    problem: &Problem,
-    plan: &packing::Plan,
-    key: &Key,
-    nodes: &[usize],
-    held: &[Vec<usize>],
-) -> Option<Vec<Arc<str>>> {
-    if key.capacity_type != CapacityType::Spot {
-        return None;
-    }
-    let own = |node: &usize| &problem.offers[plan.nodes[*node].offer];
-    let in_zone = |offer: &&Offer| offer.pool == key.pool && offer.zone.as_ref() == Some(&key.zone);
-    let devices = |offer: &Offer| round.accelerators.iter().any(|name| offer.node.allocatable.get(name) > 0);
-    // On demand as on spot, for every pod of every node: labels differ, and domains may.
-    let on_demand = |name: &Arc<str>| {
-        let mut offers = problem.offers.iter().filter(in_zone);
-        let offer = offers.find(|one| one.instance_type == *name && one.capacity_type == CapacityType::OnDemand)?;
-        let holds = |node: &usize| {
-            let mut classes = held[*node].iter().filter_map(|pod| round.waiting[*pod].ladder.last());
-            classes.all(|class| {
-                let same = |label: &Arc<str>| own(node).node.labels.get(label) == offer.node.labels.get(label);
-                fit::accepts(&class.shape, &offer.node).is_ok() && class.rules.iter().all(|rule| keys(rule).all(same))
-            })
-        };
-        nodes.iter().all(holds).then_some(())
-    };
-    on_demand(&key.instance_type)?;
-    let alternatives = |node: &usize| plan.nodes[*node].alternatives.iter().map(|offer| &problem.offers[*offer]);
-    let spot = |node: &usize| {
-        let like = |offer: &&Offer| offer.capacity_type == CapacityType::Spot && devices(offer) == devices(own(node));
-        alternatives(node)
-            .filter(in_zone)
-            .filter(like)
-            .map(|offer| Arc::clone(&offer.instance_type))
-            .collect::<Vec<_>>()
-    };
-    let mut common = spot(nodes.first()?);
-    for node in nodes.iter().skip(1) {
-        let also: BTreeSet<Arc<str>> = spot(node).into_iter().collect();
-        common.retain(|name| also.contains(name));
-    }
-    common.retain(|name| *name != key.instance_type && on_demand(name).is_some());
-    common.truncate(SPARES);
-    Some(common)
-}
-
-/// Labels by which a rule counts.
-fn keys(rule: &Rule) -> impl Iterator<Item = &Arc<str>> {
-    let (one, terms) = match rule {
-        Rule::Spread(spread) => (Some(&spread.key), [].as_slice()),
-        Rule::AntiAffinity(term) => (Some(&term.key), [].as_slice()),
-        Rule::Affinity(terms) => (None, terms.as_slice()),
-    };
-    one.into_iter().chain(terms.iter().map(|term| &term.key))
+    pub(super) reservation: Option<Arc<str>>,
+    pub(super) price: u64,
 }
 
 fn launch(
@@ -576,7 +520,9 @@ fn launch(
         zone: Arc::clone(&key.zone),
         capacity_type: key.capacity_type,
         count,
-        otherwise: None,
+        other_types: Vec::new(),
+        other_zones: Vec::new(),
+        or_on_demand: false,
         price: key.price.saturating_mul(u64::from(count)),
         fillings: alike.into_iter().map(|(pods, nodes)| Filling { nodes, pods }).collect(),
         pods,

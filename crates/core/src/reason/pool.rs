@@ -107,7 +107,7 @@ impl Exclusion {
             Self::NoCapacity { .. } => Code::InsufficientCapacity,
             Self::Refused { .. } => Code::Quota,
             Self::InVain { .. } => Code::NodesExcluded,
-            Self::TooManyCandidates => Code::NotSold,
+            Self::TooManyCandidates | Self::TooFewValues { .. } => Code::NotSold,
         }
     }
 
@@ -142,6 +142,7 @@ impl Exclusion {
             | Self::Refused { .. }
             | Self::InVain { .. }
             | Self::TooManyCandidates => None,
+            Self::TooFewValues { least, left, .. } => Some(u64::from(least.saturating_sub(*left))),
         }
     }
 
@@ -156,7 +157,8 @@ impl Exclusion {
             | Self::Misfit { .. }
             | Self::TopologyRequests
             | Self::NoTypes
-            | Self::NoGroupForType => PoolChange::OtherType { why: Box::new(self.clone()) },
+            | Self::NoGroupForType
+            | Self::TooFewValues { .. } => PoolChange::OtherType { why: Box::new(self.clone()) },
             Self::TooManyNodes { needed, most } => PoolChange::MaxNodes { from: *most, to: *needed },
             Self::Limit { resource, needed, left, limit } => PoolChange::Limit {
                 resource: resource.clone(),

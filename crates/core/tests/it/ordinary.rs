@@ -72,6 +72,7 @@ struct Setup {
     batches: Vec<Batch>,
     offers: Vec<Offered>,
     left: BTreeMap<ResourceName, i64>,
+    min_values: Vec<(Arc<str>, u32)>,
     refusals: SchedulerRefusals,
     fruitless: Fruitless,
     disputes: Disputes,
@@ -81,10 +82,10 @@ struct Setup {
 
 impl Setup {
     fn of(pods: Vec<Pod>) -> Self {
-        let (left, refusals) = (BTreeMap::new(), SchedulerRefusals::default());
+        let (left, min_values, refusals) = (BTreeMap::new(), Vec::new(), SchedulerRefusals::default());
         let (nodes, batches, rules) = (Vec::new(), Vec::new(), BTreeMap::new());
         let (fruitless, disputes) = (Fruitless::default(), Disputes::default());
-        Self { pods, nodes, batches, offers: offers(), left, refusals, fruitless, disputes, rules }
+        Self { pods, nodes, batches, offers: offers(), left, min_values, refusals, fruitless, disputes, rules }
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -113,7 +114,12 @@ impl Setup {
             waiting: self.pods.iter().filter(|pod| is_waiting(pod)).map(of).collect(),
             snapshot,
             batches: self.batches.iter().cloned().map(Arc::new).collect(),
-            pools: vec![Pool { name: POOL.into(), weight: 0, left: self.left.clone(), min_values: Vec::new() }],
+            pools: vec![Pool {
+                name: POOL.into(),
+                weight: 0,
+                left: self.left.clone(),
+                min_values: self.min_values.clone(),
+            }],
             most: vec![1000],
             offers: self.offers.clone(),
             accelerators: &[GPU.into()],

@@ -82,6 +82,10 @@ fn bundles(world: &World, order: &Order<'_>) -> Vec<Vec<Candidate>> {
         }),
         Ranking::Price => candidates.sort_by_key(price),
         Ranking::Capacity => candidates.sort_by_key(|c| std::cmp::Reverse(free(c))),
+        Ranking::PriceCapacity => candidates.sort_by_key(|c| {
+            let free = free(c).min(order.total);
+            (std::cmp::Reverse(free), price(c))
+        }),
     }
     let mut bundles: Vec<((String, String), Vec<Candidate>)> = Vec::new();
     for candidate in candidates {

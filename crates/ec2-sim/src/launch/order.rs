@@ -36,6 +36,8 @@ pub(crate) enum Ranking {
     Price,
     /// Most free hosts first, as an approximation of what EC2 knows about spot capacity.
     Capacity,
+    /// Those that have all that is asked for, the cheapest of them first; then the others by what they have.
+    PriceCapacity,
 }
 
 /// One type in one subnet with everything its instances get.

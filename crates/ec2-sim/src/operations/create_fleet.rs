@@ -245,7 +245,8 @@ impl Spec {
             (_, "lowest-price" | "lowestPrice") => Ranking::Price,
             (MarketType::OnDemand | MarketType::CapacityBlock, "prioritized")
             | (MarketType::Spot, "capacity-optimized-prioritized") => Ranking::Priority,
-            (MarketType::Spot, "capacity-optimized" | "price-capacity-optimized" | "diversified") => Ranking::Capacity,
+            (MarketType::Spot, "price-capacity-optimized") => Ranking::PriceCapacity,
+            (MarketType::Spot, "capacity-optimized" | "diversified") => Ranking::Capacity,
             (_, other) => return Err(ApiError::value("AllocationStrategy", other)),
         };
         for spec in form.structs("TagSpecification") {

@@ -305,6 +305,7 @@ impl Trial<'_> {
             partial: false,
             tags,
             fleet_tags: FleetTags::Documented,
+            overrides: Vec::new(),
             token: String::new(),
         }
         .with_token(1);

@@ -136,6 +136,7 @@ impl World {
             partial: false,
             tags,
             fleet_tags: FleetTags::Documented,
+            overrides: Vec::new(),
             token: String::new(),
         }
         .with_token(1)

@@ -71,7 +71,7 @@ pub(super) const CONDITIONS: [Row; 48] = [
         "FieldNotSupported",
         Of::Condition,
         "The NodePool is not Ready.",
-        "A field asks for what nothing carries out yet: expireAfter, terminationGracePeriod, budgets, or minValues above one.",
+        "A field asks for what nothing carries out yet: expireAfter, terminationGracePeriod or budgets.",
         &["Remove the field in the message."],
     ),
     (

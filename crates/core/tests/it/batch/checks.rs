@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::batch::{Change, cost};
 use muster_core::ec2::TAG_BATCH;
-use muster_core::model::batch::{Batch, BatchPhase};
+use muster_core::model::batch::{AttemptOverride, Batch, BatchPhase};
 use muster_core::model::names::InstanceId;
 use muster_core::offering::Ceiling;
 
@@ -79,7 +79,14 @@ pub(super) fn price(sim: &mut History, number: usize, change: &Change) {
     let Some(batch) = of_uid(sim, &parameters.tags.batch_uid) else { return };
     let status = &batch.status;
     let (Some(pool), Some(price)) = (status.node_pool.clone(), status.price) else { return };
-    sim.launched_at.insert(number, (pool, price / u64::from(status.count.max(1))));
+    let made = sim.ec2.vms.values().find(|vm| usize::try_from(vm.launch) == Ok(number));
+    let chosen = made.and_then(|vm| {
+        let attempt = status.last()?;
+        let is_chosen =
+            |one: &&AttemptOverride| one.instance_type == vm.instance.instance_type && one.zone == vm.instance.zone;
+        attempt.overrides.iter().find(is_chosen)?.price
+    });
+    sim.launched_at.insert(number, (pool, chosen.unwrap_or(price / u64::from(status.count.max(1)))));
 }
 
 /// What EC2 has, beside what the statuses say.
@@ -138,7 +145,7 @@ fn wrong_in_account(sim: &History) -> Option<String> {
         if pool.ceiling.is_some_and(|most| cost > most) {
             return Some(format!("the nodes of {} cost {cost} per hour, the ceiling is {:?}", pool.name, pool.ceiling));
         }
-        let live = of_type.get(pool.instance_type.as_str()).copied().unwrap_or(0);
+        let live: i64 = pool.types().filter_map(|name| of_type.get(name.as_str())).sum();
         if live > pool.limit {
             return Some(format!("{live} nodes of {}, whose limit is {}", pool.name, pool.limit));
         }

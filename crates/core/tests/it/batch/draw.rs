@@ -101,6 +101,7 @@ pub(super) fn pools(story: Story, rng: &mut ChaCha8Rng) -> Vec<PoolDef> {
     let pool = |number: usize, rng: &mut ChaCha8Rng| PoolDef {
         name: format!("p{number}"),
         instance_type: format!("p{number}.48xlarge"),
+        also: Vec::new(),
         zones: ["a", "b"][..rng.random_range(1..=2)].iter().map(|zone| (*zone).to_owned()).collect(),
         capacity_types: capacity_types[if blocked { 0 } else { rng.random_range(0..4) }].to_vec(),
         limit: if blocked { 16 } else { rng.random_range(2..8) },
@@ -133,11 +134,11 @@ pub(super) fn catalogue(pools: Vec<PoolDef>) -> Catalogue {
         for capacity_type in [CapacityType::OnDemand, CapacityType::Spot] {
             prices.set(&pool.instance_type, None, capacity_type, PRICE);
         }
-        for zone in &pool.zones {
-            offerings.insert(Offering { instance_type: pool.instance_type.clone(), zone: zone.clone() });
+        for (zone, name) in pool.zones.iter().flat_map(|zone| pool.types().map(move |name| (zone, name))) {
+            offerings.insert(Offering { instance_type: name.clone(), zone: zone.clone() });
         }
     }
-    let types = pools.iter().map(|pool| (pool.instance_type.clone(), machine(&pool.instance_type))).collect();
+    let types = pools.iter().flat_map(PoolDef::types).map(|name| (name.clone(), machine(name))).collect();
     Catalogue { pools, types, offerings, prices, ceiling: Ceiling::Unlimited, levels: BTreeMap::new(), generation: 1 }
 }
 

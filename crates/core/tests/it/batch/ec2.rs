@@ -9,6 +9,7 @@ use muster_core::ec2::{FleetError, LaunchAnswer, LaunchParameters, LaunchWay, La
 use muster_core::ec2::{GroupState, Instance, InstanceState, PlacementGroup, StateReason};
 use muster_core::ec2::{ResourceKind, TAG_BATCH, TAG_CLUSTER_UID, Tags};
 use muster_core::model::names::InstanceId;
+use muster_core::offering::Pool;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
@@ -352,21 +353,38 @@ impl Ec2 {
         }
         let id = format!("fleet-{}", self.number());
         self.fleets.insert(id.clone(), BTreeSet::new());
-        let item = FleetError {
+        let item = |pool: Pool| FleetError {
             code: code.to_owned(),
             message: String::new(),
-            instance_type: Some(parameters.instance_type.clone()),
-            zone: Some(parameters.zone.clone()),
+            instance_type: Some(pool.instance_type),
+            zone: Some(pool.zone),
         };
         // Sometimes there is no item at all.
-        let errors = if status == 500 && self.next.is_multiple_of(7) { Vec::new() } else { vec![item] };
+        let none = status == 500 && self.next.is_multiple_of(7);
+        let errors = if none { Vec::new() } else { parameters.pools().into_iter().map(item).collect() };
         let answer = LaunchAnswer { fleet_id: Some(id), request_id: None, instances: Vec::new(), errors };
         self.tokens.insert(parameters.token.clone(), (parameters.clone(), answer.clone()));
         Ok(answer)
     }
 
-    fn place(&mut self, parameters: &LaunchParameters, rng: &mut ChaCha8Rng) -> Result<LaunchAnswer, CallError> {
-        let key = (parameters.instance_type.clone(), parameters.zone.clone());
+    /// What EC2 makes of a fleet that may be several: the first in some order that has all, or else the one that has most.
+    fn choose(&mut self, parameters: &LaunchParameters, rng: &mut ChaCha8Rng) -> (String, String) {
+        let mut pools: Vec<(String, String)> =
+            parameters.pools().into_iter().map(|pool| (pool.instance_type, pool.zone)).collect();
+        if pools.len() > 1 {
+            let first = rng.random_range(0..pools.len());
+            pools.rotate_left(first);
+            self.rare("one of several overrides");
+        }
+        let has = |pool: &(String, String)| self.free.get(pool).map_or(0, |spines| spines.iter().sum::<u32>());
+        let has = |pool: &(String, String)| has(pool).min(parameters.count);
+        let most = pools.iter().map(has).max().unwrap_or(0);
+        pools.into_iter().find(|pool| has(pool) == most).unwrap()
+    }
+
+    fn place(&mut self, asked: &LaunchParameters, rng: &mut ChaCha8Rng) -> Result<LaunchAnswer, CallError> {
+        let key = self.choose(asked, rng);
+        let parameters = &LaunchParameters { instance_type: key.0.clone(), zone: key.1.clone(), ..asked.clone() };
         let into = parameters.reservation.as_ref().map(|target| target.id.clone());
         let mut capacity = match &into {
             Some(id) => {
@@ -376,11 +394,11 @@ impl Ec2 {
                 let hosts = &self.reservations[id];
                 if hosts.group != parameters.placement_group {
                     self.rare("a reservation outside of the group");
-                    return self.refuse_launch(parameters, "InsufficientInstanceCapacity", 500);
+                    return self.refuse_launch(asked, "InsufficientInstanceCapacity", 500);
                 }
                 if hosts.total < used + parameters.count {
                     self.rare("reservation full");
-                    return self.refuse_launch(parameters, "ReservationCapacityExceeded", 400);
+                    return self.refuse_launch(asked, "ReservationCapacityExceeded", 400);
                 }
                 vec![hosts.total - used]
             }
@@ -393,7 +411,7 @@ impl Ec2 {
         }
         if all < count || count == 0 {
             self.rare("no capacity");
-            return self.refuse_launch(parameters, "InsufficientInstanceCapacity", 500);
+            return self.refuse_launch(asked, "InsufficientInstanceCapacity", 500);
         }
         let mut zone = parameters.zone.clone();
         if rng.random_bool(self.habits.contradicts) {
@@ -438,7 +456,7 @@ impl Ec2 {
             self.fleets.insert(fleet.clone(), instances.iter().map(|one| one.id.clone()).collect());
         }
         let answer = LaunchAnswer { fleet_id, request_id: None, instances, errors: Vec::new() };
-        self.tokens.insert(parameters.token.clone(), (parameters.clone(), answer.clone()));
+        self.tokens.insert(asked.token.clone(), (asked.clone(), answer.clone()));
         Ok(answer)
     }
 

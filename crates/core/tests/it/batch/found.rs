@@ -56,6 +56,7 @@ impl Setup {
         let pool = PoolDef {
             name: "p0".to_owned(),
             instance_type: "p0.48xlarge".to_owned(),
+            also: Vec::new(),
             zones: vec!["a".to_owned()],
             capacity_types: vec![CapacityType::OnDemand],
             limit: 3,

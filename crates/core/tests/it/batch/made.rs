@@ -47,6 +47,7 @@ pub(crate) fn attempt(
         token: format!("token-{}", tags.attempt),
         tags,
         fleet_tags: FleetTags::Documented,
+        overrides: Vec::new(),
     };
     Attempt {
         number: parameters.tags.attempt,
@@ -55,6 +56,7 @@ pub(crate) fn attempt(
         zone: parameters.zone.clone(),
         subnet: parameters.subnet_id.clone(),
         capacity_type: parameters.capacity_type,
+        overrides: Vec::new(),
         count: parameters.count,
         group: false,
         reservation_group: None,

@@ -108,6 +108,7 @@ impl Setup {
         let pool = PoolDef {
             name: "p0".to_owned(),
             instance_type: "p0.48xlarge".to_owned(),
+            also: Vec::new(),
             zones: vec!["a".to_owned()],
             capacity_types: if self.either {
                 vec![CapacityType::Spot, CapacityType::OnDemand]
@@ -212,6 +213,7 @@ pub(crate) fn won(count: u32) -> Attempt {
         zone: "a".to_owned(),
         subnet: "subnet-a".to_owned(),
         capacity_type: CapacityType::OnDemand,
+        overrides: Vec::new(),
         count,
         group: false,
         reservation_group: None,

@@ -39,6 +39,7 @@ fn pool(scarce: Scarce, rng: &mut ChaCha8Rng) -> PoolDef {
     PoolDef {
         name: POOL.to_owned(),
         instance_type: "p0.48xlarge".to_owned(),
+        also: Vec::new(),
         zones: vec!["a".to_owned()],
         capacity_types: vec![CapacityType::OnDemand],
         limit,
@@ -119,7 +120,7 @@ fn taken(sim: &History) -> (i64, Vec<i64>) {
     };
     let (mut taken, mut waiting) = (0, Vec::new());
     for (_, batch) in sim.cluster.batches.values() {
-        let claim = claim(batch, |pool, _| sim.catalogue.per_node(pool), |_| true, sim.now);
+        let claim = claim(batch, |pool, of| sim.catalogue.per_node(pool, of), |_| true, sim.now);
         let amounts: i64 = claim.amounts.values().map(amount).sum();
         match claim.standing {
             Standing::Begun => taken += amounts,

@@ -22,7 +22,7 @@ use rand::RngExt;
 use super::cluster::{TYPE, View, ZONE};
 use super::draw;
 use super::history::History;
-use super::supply::{Lessons, Offers};
+use super::supply::{Lessons, OF_TYPE, Offers};
 use crate::world;
 
 /// What the process remembers from round to round.
@@ -179,24 +179,24 @@ fn offers(sim: &History, lessons: &Lessons, left: &Ledger) -> (Vec<Pool>, Vec<Of
     let (mut pools, mut offers) = (Vec::new(), Vec::new());
     for (index, pool) in sim.catalogue.pools.iter().enumerate() {
         let Some(cpu) = pool.cpu else { continue };
-        for (zone, capacity_type) in
-            pool.zones.iter().flat_map(|zone| pool.capacity_types.iter().map(move |one| (zone, *one)))
+        let ways = pool.zones.iter().flat_map(|zone| pool.capacity_types.iter().map(move |one| (zone, *one)));
+        for (instance_type, (zone, capacity_type)) in
+            pool.types().flat_map(|name| ways.clone().map(move |way| (name, way)))
         {
-            let mut node = world::node(&pool.instance_type, 0);
+            let mut node = world::node(instance_type, 0);
             node.labels.insert(ZONE.into(), zone.as_str().into());
-            node.labels.insert(TYPE.into(), pool.instance_type.as_str().into());
+            node.labels.insert(TYPE.into(), instance_type.as_str().into());
+            if !pool.also.is_empty() {
+                node.labels.insert(OF_TYPE.into(), instance_type.as_str().into());
+            }
             node.allocatable.set("cpu", cpu);
-            let asked = Unavailable {
-                instance_type: pool.instance_type.clone(),
-                zone: zone.clone(),
-                capacity_type,
-                group: false,
-            };
-            let price = sim.catalogue.prices.price(&pool.instance_type, zone, capacity_type).unwrap();
+            let asked =
+                Unavailable { instance_type: instance_type.clone(), zone: zone.clone(), capacity_type, group: false };
+            let price = sim.catalogue.prices.price(instance_type, zone, capacity_type).unwrap();
             let offer = Offer {
                 pool: index,
                 variant: 0,
-                instance_type: pool.instance_type.as_str().into(),
+                instance_type: instance_type.as_str().into(),
                 zone: Some(zone.as_str().into()),
                 capacity_type,
                 reservation: None,
@@ -208,7 +208,7 @@ fn offers(sim: &History, lessons: &Lessons, left: &Ledger) -> (Vec<Pool>, Vec<Of
                 overhead: Usage::default(),
             };
             let available = lessons.unavailable.blocks(&asked, 1, sim.now).is_none()
-                && lessons.refusals.against(&pool.instance_type, zone, capacity_type, false, sim.now).is_none();
+                && lessons.refusals.against(instance_type, zone, capacity_type, false, sim.now).is_none();
             offers.push(Offered { offer, pool_name: pool.name.as_str().into(), available });
         }
         pools.push(Pool {
@@ -230,7 +230,7 @@ fn make(launch: &Launch, sim: &mut History) -> Made {
     }
     let carried = !(3..6).contains(&dice);
     if carried && !sim.cluster.batches.contains_key(&launch.name) {
-        let types = std::iter::once(&launch.instance_type).chain(launch.otherwise.iter().flatten());
+        let types = std::iter::once(&launch.instance_type).chain(&launch.other_types);
         let offer = |instance_type: &Arc<str>| BatchOffer {
             node_pool: launch.pool.to_string(),
             instance_type: instance_type.to_string(),
@@ -243,8 +243,8 @@ fn make(launch: &Launch, sim: &mut History) -> Made {
             owner: Owner::Pods,
             offers: types.map(offer).collect(),
             placement_group: Some("none".to_owned()),
-            zones: vec![launch.zone.to_string()],
-            capacity_type: launch.otherwise.is_none().then_some(launch.capacity_type),
+            zones: std::iter::once(&launch.zone).chain(&launch.other_zones).map(ToString::to_string).collect(),
+            capacity_type: (!launch.or_on_demand).then_some(launch.capacity_type),
             fillings: launch.fillings.clone(),
             reserves: BTreeMap::from([(
                 launch.pool.to_string(),

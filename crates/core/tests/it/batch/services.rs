@@ -136,9 +136,13 @@ impl Services {
 }
 
 fn pool(name: &str, cpu: i64, limit: i64, capacity_types: &[CapacityType], rng: &mut ChaCha8Rng) -> PoolDef {
+    // Dice of their own: what else is drawn stays.
+    let mut dice = rng.clone();
+    let also = ["xlarge", "2xlarge"].map(|size| format!("{name}.{size}"));
     PoolDef {
         name: name.to_owned(),
         instance_type: format!("{name}.large"),
+        also: also[..dice.random_range(0..=2)].to_vec(),
         zones: ["a", "b"][..rng.random_range(1..=2)].iter().map(|zone| (*zone).to_owned()).collect(),
         capacity_types: capacity_types.to_vec(),
         limit,
@@ -163,9 +167,17 @@ fn world(seed: u64, limit: i64, capacity_types: &[CapacityType]) -> History {
 
 fn of_pools(seed: u64, pools: Vec<PoolDef>, mut rng: ChaCha8Rng) -> History {
     let mut catalogue = draw::catalogue(pools);
-    for (name, cpu) in [("small.large", 4), ("large.large", 15)] {
-        catalogue.prices.set(name, None, CapacityType::OnDemand, cpu * 40_000);
-        catalogue.prices.set(name, None, CapacityType::Spot, cpu * 12_000);
+    let priced: Vec<(String, u64, u64)> = catalogue
+        .pools
+        .iter()
+        .flat_map(|pool| {
+            let cpu = if pool.name == "small" { 4 } else { 15 };
+            pool.types().zip(10..).map(move |(name, tenths)| (name.clone(), cpu, tenths))
+        })
+        .collect();
+    for (name, cpu, tenths) in priced {
+        catalogue.prices.set(&name, None, CapacityType::OnDemand, cpu * 4_000 * tenths);
+        catalogue.prices.set(&name, None, CapacityType::Spot, cpu * 1_200 * tenths);
     }
     let habits = Habits {
         lag: [0, 2, 20][rng.random_range(0..3)],
@@ -178,8 +190,8 @@ fn of_pools(seed: u64, pools: Vec<PoolDef>, mut rng: ChaCha8Rng) -> History {
     };
     let mut ec2 = Ec2::new(at(0), habits);
     for pool in &catalogue.pools {
-        for zone in &pool.zones {
-            ec2.free.insert((pool.instance_type.clone(), zone.clone()), vec![1000]);
+        for (zone, name) in pool.zones.iter().flat_map(|zone| pool.types().map(move |name| (zone, name))) {
+            ec2.free.insert((name.clone(), zone.clone()), vec![1000]);
         }
     }
     let manners = Manners {
@@ -192,7 +204,7 @@ fn of_pools(seed: u64, pools: Vec<PoolDef>, mut rng: ChaCha8Rng) -> History {
     };
     let mut cluster = Cluster::new(at(0), manners);
     for pool in &catalogue.pools {
-        cluster.ordinary.insert(pool.instance_type.clone(), pool.cpu.unwrap());
+        cluster.ordinary.extend(pool.types().map(|name| (name.clone(), pool.cpu.unwrap())));
     }
     let mut sim = History::of(seed, (ec2, cluster, catalogue), rng);
     sim.undisturbed = true;
@@ -479,9 +491,12 @@ fn is_refused(seed: u64) -> Result<usize, String> {
     sim.dice.calm = true;
     // By plan one pod on each small node; of those there are it fits none, and on a large one if that has what it should.
     let elsewhere = seed.is_multiple_of(2);
-    sim.cluster.ordinary.insert("small.large".to_owned(), 3_720);
-    if !elsewhere {
-        sim.cluster.ordinary.insert("large.large".to_owned(), 3_800);
+    for (name, has) in &mut sim.cluster.ordinary {
+        if name.starts_with("small") {
+            *has = 3_720;
+        } else if !elsewhere {
+            *has = 3_800;
+        }
     }
     let mut lease = Lease::default();
     let replicas = sim.rng.random_range(1..4);

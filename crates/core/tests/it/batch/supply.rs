@@ -1,6 +1,7 @@
 //! What pools and classes offer in a history: the ledger and the ranking of the product, over pools made here.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{Before, JoinClocks, Note, PerNode, Probes, Supply, WantedLevels, Working, claim};
@@ -23,11 +24,13 @@ use muster_core::offering::{InstanceTypeInfo, NVIDIA_GPU, UsageClass};
 use super::cluster::View;
 use super::made;
 
-/// A NodePool with its class. Each sells one type, which no other sells.
+/// A NodePool with its class. What it sells no other sells; gangs are launched as its first type.
 #[derive(Clone, Debug)]
 pub(super) struct PoolDef {
     pub(super) name: String,
     pub(super) instance_type: String,
+    /// Other types of a pool for pods of no gang, dearer by a tenth each.
+    pub(super) also: Vec<String>,
     pub(super) zones: Vec<String>,
     pub(super) capacity_types: Vec<CapacityType>,
     pub(super) limit: i64,
@@ -39,6 +42,16 @@ pub(super) struct PoolDef {
     pub(super) foreign: Option<SignedDuration>,
     /// Milli-CPUs of its nodes for pods of no gang, which have no accelerators.
     pub(super) cpu: Option<i64>,
+}
+
+/// A label that nodes of pools with several types get once it is known which they are.
+pub(super) const OF_TYPE: &str = "of-type";
+
+impl PoolDef {
+    /// Everything it sells.
+    pub(super) fn types(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.instance_type).chain(&self.also)
+    }
 }
 
 /// All pools and what the owners want.
@@ -56,11 +69,11 @@ pub(super) struct Catalogue {
 }
 
 impl Catalogue {
-    /// What one node of a pool takes, at the highest price of its ways to launch.
-    pub(super) fn per_node(&self, pool: &str) -> Option<PerNode> {
+    /// What one node of a type of a pool takes, at the highest price of its ways to launch.
+    pub(super) fn per_node(&self, pool: &str, instance_type: &str) -> Option<PerNode> {
         let pool = self.pools.iter().find(|one| one.name == pool)?;
         let ways = pool.zones.iter().flat_map(|zone| pool.capacity_types.iter().map(move |sold| (zone, *sold)));
-        let prices = ways.filter_map(|(zone, sold)| self.prices.price(&pool.instance_type, zone, sold));
+        let prices = ways.filter_map(|(zone, sold)| self.prices.price(instance_type, zone, sold));
         let resources = Resources::from_iter([(ResourceName::from(NODES), 1)]);
         let amounts = Amounts { resources, micro_usd_per_hour: prices.max().unwrap_or(0) };
         Some(PerNode { amounts, addresses: 0 })
@@ -165,7 +178,9 @@ impl Offers<'_> {
         LedgerInputs {
             pools: self.catalogue.pools.iter().map(limits).collect(),
             cluster: self.catalogue.ceiling,
-            claims: batches.map(|batch| claim(batch, |pool, _| self.catalogue.per_node(pool), usable, now)).collect(),
+            claims: batches
+                .map(|batch| claim(batch, |pool, of| self.catalogue.per_node(pool, of), usable, now))
+                .collect(),
         }
     }
 
@@ -189,9 +204,16 @@ impl Offers<'_> {
                 continue;
             }
             let nodes = if only.is_some() { 1 } else { batch.spec.count };
-            let key = PoolType { pool: name.clone(), instance_type: pool.instance_type.clone() };
-            let capacity = self.catalogue.types.get(&pool.instance_type).map(InstanceTypeInfo::capacity);
-            needs.insert(key, Need { nodes, addresses_per_node: 1, capacity: capacity.unwrap_or_default() });
+            let named: BTreeSet<String> = batch.spec.offers.iter().map(|offer| offer.instance_type.clone()).collect();
+            let mut types: BTreeSet<String> = pool.types().filter(|name| named.contains(*name)).cloned().collect();
+            if types.is_empty() {
+                types.insert(pool.instance_type.clone());
+            }
+            for instance_type in &types {
+                let key = PoolType { pool: name.clone(), instance_type: instance_type.clone() };
+                let capacity = self.catalogue.types.get(instance_type).map(InstanceTypeInfo::capacity);
+                needs.insert(key, Need { nodes, addresses_per_node: 1, capacity: capacity.unwrap_or_default() });
+            }
             let subnet = |zone: &String| Subnet {
                 id: format!("subnet-{zone}"),
                 zone: zone.clone(),
@@ -204,7 +226,7 @@ impl Offers<'_> {
                 ceilings: ledger.ceilings(name),
                 name: name.clone(),
                 weight: 0,
-                instance_types: BTreeSet::from([pool.instance_type.clone()]),
+                instance_types: types,
                 zones: pool.zones.iter().filter(|zone| in_zone(zone)).cloned().collect(),
                 capacity_types: pool.capacity_types.iter().copied().filter(|one| sold_as(*one)).collect(),
                 group: pool.group,
@@ -213,6 +235,7 @@ impl Offers<'_> {
                 max_nodes_per_batch: 100,
                 subnets: pool.zones.iter().map(subnet).collect(),
                 reservations: self.lessons.reservations.clone(),
+                min_values: Vec::new(),
             });
         }
         rank_candidates(&RankInput {
@@ -287,6 +310,16 @@ impl Supply for Offers<'_> {
 
     fn template(&self, batch: &Batch, attempt: &Attempt) -> Result<TemplateSpec, String> {
         Ok(made::template(&made::tags(&batch.uid, batch.spec.owner.gang_uid(), attempt.number), attempt.capacity_type))
+    }
+
+    fn share_template(&self, _pool: &str, _one: &str, _other: &str) -> bool {
+        true
+    }
+
+    fn labels(&self, status: &BatchStatus) -> BTreeMap<Arc<str>, Arc<str>> {
+        let pool = self.pool(status.node_pool.as_deref()).filter(|pool| !pool.also.is_empty());
+        let of_type = status.instance_type.as_deref().filter(|_| pool.is_some());
+        of_type.map(|name| (Arc::from(OF_TYPE), Arc::from(name))).into_iter().collect()
     }
 
     fn tags(&self, _batch: &Batch, attempt: &Attempt) -> Tags {

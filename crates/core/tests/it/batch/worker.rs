@@ -492,8 +492,7 @@ fn apply(batch: &str, edit: &Converge, sim: &mut History) -> bool {
             let group = labels.get("muster.dev/placement-group-id");
             assert!(group.is_none_or(|group| group.starts_with("pg-")), "{group:?} is no id of a placement group");
             if let Some(machine) = cluster.machines.get_mut(node) {
-                let labels = labels.iter().map(|(key, value)| (Arc::from(*key), Arc::from(value.as_str())));
-                machine.node.labels.extend(labels);
+                machine.node.labels.extend(labels.clone());
                 cluster.touch();
             }
         }

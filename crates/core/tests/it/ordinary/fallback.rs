@@ -36,29 +36,27 @@ fn both() -> Vec<Offered> {
     types.iter().flat_map(|(name, cpu, price)| [spot(name, *cpu, *price), on_demand(name, *cpu, 3 * price)]).collect()
 }
 
-fn otherwise(outcome: &Outcome) -> Option<Vec<&str>> {
+/// The other types of the one launch, and whether it may go on demand.
+fn otherwise(outcome: &Outcome) -> (Vec<&str>, bool) {
     assert_eq!(outcome.launches.len(), 1);
     let launch = &outcome.launches[0];
-    launch.otherwise.as_ref().map(|names| names.iter().map(|name| &**name).collect())
+    (launch.other_types.iter().map(|name| &**name).collect(), launch.or_on_demand)
 }
 
 #[test]
-fn a_launch_on_spot_names_two_more_types_and_goes_on_demand_after_them() {
+fn a_launch_on_spot_names_the_other_types_that_hold_its_pods_and_goes_on_demand_after_them() {
     let mut setup = Setup::of(pods("web", 1, 3_000));
     setup.offers = both();
     let outcome = setup.plan();
     assert_eq!((&*outcome.launches[0].instance_type, outcome.launches[0].capacity_type), ("one", CapacityType::Spot));
-    assert_eq!(otherwise(&outcome), Some(vec!["two", "three"]));
+    assert_eq!(otherwise(&outcome), (vec!["two", "three", "four"], true));
     // One without an offer on demand that can be had, or that has devices nobody asked for, is none of them.
     setup.offers.retain(|one| &*one.offer.instance_type != "two" || one.offer.capacity_type == CapacityType::Spot);
-    assert_eq!(otherwise(&setup.plan()), Some(vec!["three", "four"]));
+    assert_eq!(otherwise(&setup.plan()), (vec!["three", "four"], true));
     for one in setup.offers.iter_mut().filter(|one| one.offer.capacity_type == CapacityType::OnDemand) {
         one.available &= &*one.offer.instance_type != "three";
     }
-    assert_eq!(otherwise(&setup.plan()), Some(vec!["four"]));
-    // What is planned on demand has nowhere to fall.
-    setup.offers.retain(|one| one.offer.capacity_type == CapacityType::OnDemand);
-    assert_eq!(otherwise(&setup.plan()), None);
+    assert_eq!(otherwise(&setup.plan()), (vec!["four"], true));
 }
 
 #[test]
@@ -78,7 +76,7 @@ fn pods_that_would_not_stand_on_demand_wait_for_spot() {
     let selects = with(&|shape| {
         shape.node_selector.insert(CAPACITY_TYPE.into(), "spot".into());
     });
-    assert_eq!(otherwise(&selects.plan()), None);
+    assert_eq!(otherwise(&selects.plan()), (vec!["two", "three", "four"], false));
     // One type only on spot, the others in either way.
     let term = |pairs: &[(&str, &str)]| SelectorTerm {
         expressions: pairs
@@ -94,15 +92,60 @@ fn pods_that_would_not_stand_on_demand_wait_for_spot() {
     let terms =
         [term(&[("type", "one")]), term(&[("type", "two"), (CAPACITY_TYPE, "spot")]), term(&[("type", "three")])];
     let affine = with(&|shape| shape.node_affinity = Some(terms.to_vec()));
-    assert_eq!(otherwise(&affine.plan()), Some(vec!["three"]));
+    assert_eq!(otherwise(&affine.plan()), (vec!["three"], true));
     let mut tainted = all();
     for one in tainted.offers.iter_mut().filter(|one| one.offer.capacity_type == CapacityType::OnDemand) {
         let mut node = (*one.offer.node).clone();
         node.taints.push(Taint { key: "dear".into(), value: "".into(), effect: TaintEffect::NoSchedule });
         one.offer.node = Arc::new(node);
     }
-    assert_eq!(otherwise(&tainted.plan()), None);
+    assert_eq!(otherwise(&tainted.plan()), (vec!["two", "three", "four"], false));
 }
+
+#[test]
+fn on_demand_no_type_is_named_that_is_dearer_by_more_than_a_quarter_unless_the_pool_asks_for_values() {
+    let mut setup = Setup::of(pods("web", 1, 3_000));
+    setup.offers = [("one", 100), ("two", 125), ("three", 126), ("four", 300)]
+        .iter()
+        .map(|(name, price)| on_demand(name, 4_000, *price))
+        .collect();
+    assert_eq!(otherwise(&setup.plan()), (vec!["two"], false));
+    setup.min_values = vec![("type".into(), 3)];
+    assert_eq!(otherwise(&setup.plan()), (vec!["two", "three", "four"], false));
+    setup.min_values = vec![("type".into(), 5)];
+    assert!(setup.plan().launches.is_empty());
+}
+
+#[test]
+fn a_launch_names_the_zones_in_which_all_of_its_types_hold_the_pods() {
+    let in_zone = |mut one: Offered, zone: &str| {
+        let mut node = (*one.offer.node).clone();
+        node.labels.insert(ZONE.into(), zone.into());
+        one.offer.node = Arc::new(node);
+        one.offer.zone = Some(zone.into());
+        one
+    };
+    let offers = || -> Vec<Offered> {
+        let zones = ["a", "b", "c"].into_iter();
+        zones.flat_map(|zone| both().into_iter().map(move |one| in_zone(one, zone))).collect()
+    };
+    let zones = |setup: &Setup| -> Vec<String> {
+        let outcome = setup.plan();
+        assert_eq!(outcome.launches.len(), 1);
+        outcome.launches[0].other_zones.iter().map(ToString::to_string).collect()
+    };
+    let mut setup = Setup::of(pods("web", 1, 3_000));
+    setup.offers = offers();
+    assert_eq!(&*setup.plan().launches[0].zone, "a");
+    assert_eq!(zones(&setup), ["b", "c"]);
+    // A pod that selects its zone is launched for there alone.
+    let mut shape = setup.pods[0].shape.as_deref().unwrap().clone();
+    shape.node_selector.insert(ZONE.into(), "b".into());
+    setup.pods[0].shape = Ok(Arc::new(shape));
+    assert_eq!((&*setup.plan().launches[0].zone, zones(&setup)), ("b", Vec::new()));
+}
+
+const ZONE: &str = "topology.kubernetes.io/zone";
 
 #[test]
 fn a_batch_that_went_on_demand_is_on_its_way_as_that() {

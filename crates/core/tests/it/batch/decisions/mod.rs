@@ -10,6 +10,7 @@ mod pending;
 mod repairing;
 mod says;
 mod scene;
+mod several;
 mod unseen;
 mod written;
 

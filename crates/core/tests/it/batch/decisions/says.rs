@@ -1,5 +1,8 @@
 //! What NodePools and EC2NodeClasses say, word by word.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{Before, JoinClocks, Probes, Supply, WantedLevels, Working};
 use muster_core::ec2::{ErrorClass, Tags, TemplateSpec};
@@ -39,6 +42,9 @@ pub(super) struct Says {
     pub(super) requests: bool,
     pub(super) blame: Option<&'static str>,
     pub(super) lacks: Option<&'static str>,
+    /// Each type is launched from a template of its own.
+    pub(super) own_template: bool,
+    pub(super) labels: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl Default for Says {
@@ -67,6 +73,8 @@ impl Default for Says {
             requests: true,
             blame: None,
             lacks: None,
+            own_template: false,
+            labels: BTreeMap::new(),
         }
     }
 }
@@ -89,6 +97,12 @@ impl Supply for Says {
     }
     fn takes(&self, _pool: &str, _instance_type: &str) -> Option<Resources> {
         Some(Resources::from_iter([("cpu", 96_000)]))
+    }
+    fn share_template(&self, _pool: &str, _one: &str, _other: &str) -> bool {
+        !self.own_template
+    }
+    fn labels(&self, _status: &BatchStatus) -> BTreeMap<Arc<str>, Arc<str>> {
+        self.labels.clone()
     }
     fn problems(&self, _batch: &Batch) -> Vec<String> {
         self.problems.clone()
