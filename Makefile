@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo tour test test-observability test-choices test-upgrade test-compat test-helm test-cloudformation test-image test-getting-started test-aws test-page soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
+.PHONY: help demo tour test test-observability test-observability-live test-choices test-upgrade test-compat test-helm test-cloudformation test-image test-getting-started test-aws test-page soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -22,7 +22,7 @@ set -o pipefail; hack/control-plane/build.sh 2>&1 >/dev/null | while IFS= read -
 endef
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-23s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Start a whole cluster on this machine and watch a gang get its nodes; DEMO_ARGS are passed on
 	@$(call control-plane,make demo: not possible without the real Kubernetes control plane: )
@@ -52,6 +52,16 @@ test-observability: ## Hold alerts and dashboards against promtool, which is bui
 	@promtool=$$(hack/prometheus/build.sh); case $$? in \
 	0) PROMTOOL=$$promtool hack/observability-test.sh ;; \
 	3) echo "make test-observability: not possible without Go" >&2; [ "$${CI:-}" = true ] && exit 3 || exit 0 ;; \
+	*) exit 1 ;; \
+	esac
+
+# Prometheus itself is built once from the same Go module as promtool: some minutes.
+test-observability-live: ## Have a real Prometheus scrape a live demo, and evaluate every query of dashboards and alerts
+	@$(call control-plane,make test-observability-live: not possible without the real Kubernetes control plane: )
+	@command -v node >/dev/null || { echo "make test-observability-live: not possible without node" >&2; [ "$${CI:-}" = true ] && exit 3 || exit 0; }; \
+	prometheus=$$(hack/prometheus/build.sh prometheus); case $$? in \
+	0) cargo build --quiet --workspace --bin muster && node hack/observability-live.mjs $$CARGO_TARGET_DIR/debug/muster "$$prometheus" ;; \
+	3) echo "make test-observability-live: not possible without Go" >&2; [ "$${CI:-}" = true ] && exit 3 || exit 0 ;; \
 	*) exit 1 ;; \
 	esac
 
