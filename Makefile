@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo tour test test-observability test-observability-live test-choices test-upgrade test-compat test-helm test-cloudformation test-image test-getting-started test-aws test-page test-page-live soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
+.PHONY: help demo tour test test-observability test-observability-live test-choices test-upgrade test-compat test-helm test-cloudformation test-image test-getting-started test-aws test-page test-page-live test-page-load soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -135,6 +135,13 @@ test-page-live: ## Look at the page of a live demo in a real browser while its f
 	@$(call page-browser,test-page-live); \
 	cargo build --quiet --workspace --bin muster && \
 	PAGE_MODULES=$(PAGE_ENV) node hack/page-live.mjs $$CARGO_TARGET_DIR/debug/muster "$(CHROMIUM)" $(SHOTS)
+
+# Optimised, as the image is: both sides of the comparison are work of the processor.
+test-page-load: ## At 5,000 nodes: what the page weighs compressed, and filter's p99 with fifty open pages beside that without; ROUNDS, SECONDS_EACH
+	@$(call control-plane,make test-page-load: not possible without the real Kubernetes control plane: )
+	@command -v node >/dev/null || { echo "make test-page-load: not possible without node" >&2; [ "$${CI:-}" = true ] && exit 3 || exit 0; }; \
+	cargo build --quiet --profile quick-release --workspace --bin muster && \
+	node hack/page-load.mjs $$CARGO_TARGET_DIR/quick-release/muster $(or $(ROUNDS),6) $(or $(SECONDS_EACH),20)
 
 # The oldest version whose gangs and NodeBatches are taken over, and to which one can go back.
 OLDEST := 1d46871
