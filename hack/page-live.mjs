@@ -81,7 +81,23 @@ for (const [name, what, shown] of MOMENTS) {
   }
   if (name === "1-bound") await withoutScripts();
   for (const view of views) await look(view, name, what);
+  if (name === "2-bound") {
+    for (const { width, colorScheme } of views) await question(width, colorScheme);
+  }
   say("  looked at");
+}
+
+/** The question below the state, by keyboard, and its answer: a page of its own. */
+async function question(width, colorScheme) {
+  const view = { ...(await open(browser, cluster.page, { viewport: { width, height: 900 }, colorScheme })), width, colorScheme };
+  await view.page.locator("#fit-nodes").focus();
+  await view.page.keyboard.press("Control+A");
+  await view.page.keyboard.type("2");
+  await Promise.all([view.page.waitForURL(/nodes=2/), view.page.keyboard.press("Enter")]);
+  check(/2 nodes/.test(await view.page.getByRole("status").textContent()), `${width} px, ${colorScheme}: the question is not answered`);
+  await look(view, "fit", "the answer to the question");
+  await quiet(view.page, view.seen, `the answer to the question, ${width} px, ${colorScheme}`);
+  await view.context.close();
 }
 
 async function withoutScripts() {
