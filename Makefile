@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo tour test test-observability test-choices test-upgrade test-compat test-helm test-cloudformation test-image test-getting-started test-aws test-page soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
+.PHONY: help demo tour test test-observability test-observability-live test-choices test-upgrade test-compat test-helm test-cloudformation test-image test-getting-started test-aws test-page test-page-live test-page-load soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -22,7 +22,7 @@ set -o pipefail; hack/control-plane/build.sh 2>&1 >/dev/null | while IFS= read -
 endef
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-23s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Start a whole cluster on this machine and watch a gang get its nodes; DEMO_ARGS are passed on
 	@$(call control-plane,make demo: not possible without the real Kubernetes control plane: )
@@ -52,6 +52,16 @@ test-observability: ## Hold alerts and dashboards against promtool, which is bui
 	@promtool=$$(hack/prometheus/build.sh); case $$? in \
 	0) PROMTOOL=$$promtool hack/observability-test.sh ;; \
 	3) echo "make test-observability: not possible without Go" >&2; [ "$${CI:-}" = true ] && exit 3 || exit 0 ;; \
+	*) exit 1 ;; \
+	esac
+
+# Prometheus itself is built once from the same Go module as promtool: some minutes.
+test-observability-live: ## Have a real Prometheus scrape a live demo, and evaluate every query of dashboards and alerts
+	@$(call control-plane,make test-observability-live: not possible without the real Kubernetes control plane: )
+	@command -v node >/dev/null || { echo "make test-observability-live: not possible without node" >&2; [ "$${CI:-}" = true ] && exit 3 || exit 0; }; \
+	prometheus=$$(hack/prometheus/build.sh prometheus); case $$? in \
+	0) cargo build --quiet --workspace --bin muster && node hack/observability-live.mjs $$CARGO_TARGET_DIR/debug/muster "$$prometheus" ;; \
+	3) echo "make test-observability-live: not possible without Go" >&2; [ "$${CI:-}" = true ] && exit 3 || exit 0 ;; \
 	*) exit 1 ;; \
 	esac
 
@@ -101,19 +111,37 @@ PAGE := playwright-core@1.65.1 axe-core@4.14.1
 PAGE_ENV = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/muster/page-$(subst $() ,-,$(PAGE))
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 
+# $(1) is the target; where something is missing it ends there, in CI as a failure.
+define page-browser
+missing=; command -v node >/dev/null && command -v npm >/dev/null || missing="node and npm"; \
+[ -x "$(CHROMIUM)" ] || missing="$${missing:+$$missing, }chromium"; \
+if [ -z "$$missing" ] && [ ! -e $(PAGE_ENV)/installed ]; then \
+	mkdir -p $(PAGE_ENV) && npm install --silent --no-save --no-fund --no-audit --prefix $(PAGE_ENV) $(PAGE) >/dev/null 2>&1 && \
+	touch $(PAGE_ENV)/installed || missing="$(PAGE) from npm"; \
+fi; \
+if [ -n "$$missing" ]; then \
+	echo "make $(1): not possible without $$missing" >&2; \
+	[ "$${CI:-}" = true ] && exit 3 || exit 0; \
+fi
+endef
+
 test-page: ## Look at the page in a real browser: console, policy, axe-core, keyboard, updates; SHOTS=folder keeps screenshots
-	@missing=; command -v node >/dev/null && command -v npm >/dev/null || missing="node and npm"; \
-	[ -x "$(CHROMIUM)" ] || missing="$${missing:+$$missing, }chromium"; \
-	if [ -z "$$missing" ] && [ ! -e $(PAGE_ENV)/installed ]; then \
-		mkdir -p $(PAGE_ENV) && npm install --silent --no-save --no-fund --no-audit --prefix $(PAGE_ENV) $(PAGE) >/dev/null 2>&1 && \
-		touch $(PAGE_ENV)/installed || missing="$(PAGE) from npm"; \
-	fi; \
-	if [ -n "$$missing" ]; then \
-		echo "make test-page: not possible without $$missing" >&2; \
-		[ "$${CI:-}" = true ] && exit 3 || exit 0; \
-	fi; \
+	@$(call page-browser,test-page); \
 	cargo build --quiet --package muster-viewer && \
 	PAGE_MODULES=$(PAGE_ENV) node hack/page-check.mjs $$CARGO_TARGET_DIR/debug/muster-tour "$(CHROMIUM)" $(SHOTS)
+
+test-page-live: ## Look at the page of a live demo in a real browser while its four stories happen; SHOTS=folder keeps screenshots
+	@$(call control-plane,make test-page-live: not possible without the real Kubernetes control plane: )
+	@$(call page-browser,test-page-live); \
+	cargo build --quiet --workspace --bin muster && \
+	PAGE_MODULES=$(PAGE_ENV) node hack/page-live.mjs $$CARGO_TARGET_DIR/debug/muster "$(CHROMIUM)" $(SHOTS)
+
+# Optimised, as the image is: both sides of the comparison are work of the processor.
+test-page-load: ## At 5,000 nodes: what the page weighs compressed, and filter's p99 with fifty open pages beside that without; ROUNDS, SECONDS_EACH
+	@$(call control-plane,make test-page-load: not possible without the real Kubernetes control plane: )
+	@command -v node >/dev/null || { echo "make test-page-load: not possible without node" >&2; [ "$${CI:-}" = true ] && exit 3 || exit 0; }; \
+	cargo build --quiet --profile quick-release --workspace --bin muster && \
+	node hack/page-load.mjs $$CARGO_TARGET_DIR/quick-release/muster $(or $(ROUNDS),6) $(or $(SECONDS_EACH),20)
 
 # The oldest version whose gangs and NodeBatches are taken over, and to which one can go back.
 OLDEST := 1d46871

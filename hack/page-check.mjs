@@ -9,51 +9,16 @@
 // that an unchanged state changes nothing, what is shown once the server has gone, and the page without scripts.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { join } from "node:path";
+import { accessible, check, chromium, keyboard, open, quiet, top, verdict } from "./page-browser.mjs";
 
 const [tour, executablePath, shots] = process.argv.slice(2);
-// The packages are where the Makefile put them and not beside this file.
-const require = createRequire(join(process.env.PAGE_MODULES ?? process.cwd(), "package.json"));
-const { chromium } = require("playwright-core");
-const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
-
-const failures = [];
-const check = (holds, what) => {
-  if (!holds) failures.push(what);
-};
 
 /** Starts the server; ends with the address it printed. */
 async function serve(...args) {
   const server = spawn(tour, ["page", "--port", "0", ...args], { stdio: ["ignore", "pipe", "inherit"] });
   const [line] = await once(server.stdout, "data");
   return { server, address: String(line).match(/http:\/\/[^ /]+\//)[0] };
-}
-
-/** A page that writes down whatever a person would find on the console, and whom it talks to. */
-async function open(browser, address, options) {
-  const context = await browser.newContext(options);
-  const page = await context.newPage();
-  const seen = { messages: [], elsewhere: [], answers: [] };
-  page.on("console", (message) => seen.messages.push(`${message.type()}: ${message.text()}`));
-  page.on("pageerror", (error) => seen.messages.push(`error: ${error.message}`));
-  page.on("request", (request) => {
-    if (!request.url().startsWith(address)) seen.elsewhere.push(request.url());
-  });
-  page.on("response", (response) => {
-    if (response.url() === `${address}main`) seen.answers.push(response.status());
-  });
-  if (options.javaScriptEnabled !== false) {
-    await page.addInitScript(() => {
-      window.reports = [];
-      document.addEventListener("securitypolicyviolation", (event) =>
-        window.reports.push(`${event.effectiveDirective} ${event.blockedURI}`),
-      );
-    });
-  }
-  await page.goto(address);
-  return { context, page, seen };
 }
 
 /** Waits until the page has asked so often and is done with the answers before the last one. */
@@ -67,44 +32,13 @@ async function looks(browser, address, width, colorScheme) {
   await asks(page, 2);
   check(seen.answers.length > 0 && seen.answers.every((status) => status === 304), `${where}: asked ${seen.answers}`);
   await page.locator("summary").first().click();
-  await page.evaluate(axe);
-  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
-  for (const { id, nodes } of violations) failures.push(`${where}: axe-core ${id}: ${nodes.map((node) => node.target)}`);
-  const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-  check(wide <= 0, `${where}: the page scrolls sideways by ${wide} px`);
-
-  await page.evaluate(() => {
-    document.activeElement.blur();
-    window.scrollTo(0, 0);
-  });
-  const goals = "a[href], summary, button, input, [tabindex='0']";
-  const wanted = await page.evaluate((goals) => [...document.querySelectorAll(goals)].length, goals);
-  const reached = new Set();
-  for (let presses = 0; presses < wanted + 20; presses += 1) {
-    await page.keyboard.press("Tab");
-    const at = await page.evaluate((goals) => {
-      const box = document.activeElement.getBoundingClientRect();
-      const ring = getComputedStyle(document.activeElement).outlineStyle !== "none";
-      const shown = box.width > 0 && box.bottom > 0 && box.top < innerHeight && box.left < innerWidth && ring;
-      return [[...document.querySelectorAll(goals)].indexOf(document.activeElement), shown];
-    }, goals);
-    if (at[0] < 0) continue;
-    check(at[1] || reached.has(at[0]), `${where}: number ${at[0]} of what has the focus cannot be seen`);
-    reached.add(at[0]);
-  }
-  check(reached.size === wanted, `${where}: the keyboard reaches ${reached.size} of ${wanted}`);
-
+  await accessible(page, where);
+  await keyboard(page, where);
   if (shots) {
-    await page.evaluate(() => {
-      document.activeElement.blur();
-      window.scrollTo(0, 0);
-    });
+    await top(page);
     await page.screenshot({ path: join(shots, `page-${width}-${colorScheme}.png`), fullPage: true });
   }
-  check(seen.messages.length === 0, `${where}: on the console: ${seen.messages.join("; ")}`);
-  check(seen.elsewhere.length === 0, `${where}: asked elsewhere: ${seen.elsewhere.join(" ")}`);
-  const reports = await page.evaluate(() => window.reports);
-  check(reports.length === 0, `${where}: against the policy: ${reports.join("; ")}`);
+  await quiet(page, seen, where);
   await context.close();
 }
 
@@ -206,6 +140,4 @@ try {
   server.kill();
   await browser.close();
 }
-for (const failure of failures) console.error(`page: ${failure}`);
-console.log(failures.length === 0 ? "page: as it should be at 360 and 1920 px, in light and dark" : `page: ${failures.length} failures`);
-process.exitCode = failures.length === 0 ? 0 : 1;
+verdict("as it should be at 360 and 1920 px, in light and dark");

@@ -490,7 +490,7 @@ pub fn style() -> String {
         "*{box-sizing:border-box}body{margin:0 auto;max-width:110rem;padding:1rem;font:1rem/1.5 system-ui,sans-serif;\
          background:var(--background);color:var(--text);overflow-wrap:anywhere}a{color:var(--link)}\
          a:focus-visible,summary:focus-visible,.scroll:focus-visible{outline:3px solid var(--link);outline-offset:2px}\
-         h1,h2,h3{line-height:1.2;margin:1.5rem 0 .5rem}h1,article h3{margin-top:.5rem}p{margin:.25rem 0}.muted{color:var(--muted)}.summary{font-weight:600}\
+         h1,h2,h3{line-height:1.2;margin:1.5rem 0 .5rem}h1,article h3{margin-top:.5rem}form,footer{margin-top:1.5rem}p{margin:.25rem 0}.muted{color:var(--muted)}.summary{font-weight:600}\
          nav{margin:.5rem 0}nav a{margin-right:.75rem}.skip{position:absolute;left:-99rem}.skip:focus{left:1rem}\
          article{border-left:4px solid var(--line);padding:.1rem 1rem;margin:1rem 0}article.waiting{border-left-style:double}\
          .trouble{border:2px solid var(--line);padding:.5rem;font-weight:600}.scroll{overflow-x:auto}\
