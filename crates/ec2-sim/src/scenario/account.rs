@@ -91,7 +91,7 @@ pub struct ClusterSpec {
     pub endpoint: String,
     /// The CA bundle in base64.
     pub certificate_authority: String,
-    /// The services' IPv4 block.
+    /// The services' block; an IPv6 one makes it an IPv6 cluster.
     pub service_cidr: String,
     /// The VPC; absent: that of the scenario.
     pub vpc: Option<String>,
