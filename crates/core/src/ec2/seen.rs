@@ -190,6 +190,9 @@ pub struct Subnet {
     pub free_addresses: u32,
     /// VPC.
     pub vpc_id: String,
+    /// Whether it has an IPv6 CIDR.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ipv6: bool,
     /// Tags.
     pub tags: Tags,
 }
