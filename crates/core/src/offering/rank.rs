@@ -39,7 +39,7 @@ pub struct Candidate {
     /// The reservation it goes into.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Target>,
-    /// Name of the group the reservation was made in.
+    /// Name of the group the reservation was made in, or its id if another account shares it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation_group: Option<String>,
     /// Price of one node in micro-dollars per hour.

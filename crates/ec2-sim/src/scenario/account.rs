@@ -49,6 +49,9 @@ pub struct GroupSpec {
     /// `cluster`, `spread` or `partition`.
     #[serde(default)]
     pub strategy: Strategy,
+    /// The account that shares it, which then is named by its id alone; absent: that of the scenario.
+    #[serde(default)]
+    pub owner: Option<String>,
     /// Tags.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
