@@ -296,6 +296,20 @@ pub(crate) mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn prefixes_make_at_least_as_many_pods_as_single_addresses_up_to_what_is_recommended(
+            vcpu in 1_u32..200, interfaces in 1_u32..30, ipv4 in 1_u32..60
+        ) {
+            let info = plain("any", vcpu, 8, interfaces, ipv4);
+            let most = if vcpu >= 30 { 250 } else { 110 };
+            let addresses = interfaces * (ipv4 - 1) * 16 + 2;
+            let found = info.max_pods_of_prefixes(&[]);
+            proptest::prop_assert_eq!(found, Some(std::cmp::min(addresses, most)));
+            proptest::prop_assert!(found >= Some(info.max_pods(&[]).min(most)));
+        }
+    }
+
     #[test]
     fn absurd_sizes_saturate_instead_of_wrapping() {
         let absurd = InstanceTypeInfo {

@@ -190,6 +190,14 @@ mod tests {
     }
 
     #[test]
+    fn the_name_of_a_known_template_is_pinned() {
+        assert_eq!(spec().content_hash(), "qkpzhjzhvncwew3er7cylpryru3fvlf2j35adoaqudcb2zlepima");
+        let stored = serde_json::to_value(spec()).unwrap();
+        assert!(stored.get("primaryIpv6").is_none(), "what nobody uses is not written");
+        assert_eq!(serde_json::from_value::<TemplateSpec>(stored).unwrap(), spec());
+    }
+
+    #[test]
     fn equal_content_has_one_name_and_any_change_another() {
         let name = spec().name();
         assert_eq!(name, spec().name());
