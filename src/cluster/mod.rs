@@ -58,6 +58,8 @@ pub struct State {
     pub daemons: Arc<[Shape]>,
     /// DaemonSets that bring devices, in the same order.
     pub plugins: Arc<[Daemon]>,
+    /// Whether the VPC network gives nodes prefixes of addresses.
+    pub prefixes: bool,
     /// ProvisioningRequests of our class.
     pub requests: Arc<BTreeMap<ObjectKey, Arc<ProvisioningRequest>>>,
     /// Tolerations of members, whole: a merge patch replaces the list.

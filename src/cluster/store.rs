@@ -568,6 +568,7 @@ impl Store {
         state.daemons = all.iter().map(|(_, daemon)| daemon.shape.clone()).collect();
         let plugins = all.iter().filter(|(_, daemon)| daemon.role.and_then(Role::device).is_some());
         state.plugins = plugins.map(|(_, daemon)| daemon.clone()).collect();
+        state.prefixes = all.iter().any(|(_, daemon)| daemon.prefixes);
     }
 
     /// A Gang was seen, by the watch or in the answer to an own write: an older version than the one known, and one

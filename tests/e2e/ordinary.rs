@@ -439,7 +439,7 @@ async fn reserved_hosts_are_used_before_anything_is_paid_for_beside_them() {
         zone: "us-east-1a".to_owned(),
         ..reservation(id, group, hosts)
     };
-    let group = GroupSpec { name: "theirs".to_owned(), strategy: Strategy::Cluster, tags: [].into() };
+    let group = GroupSpec { name: "theirs".to_owned(), strategy: Strategy::Cluster, owner: None, tags: [].into() };
     scenario.placement_groups.push(group);
     // What was made in a placement group is not for them.
     scenario.reservations =

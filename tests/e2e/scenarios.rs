@@ -228,6 +228,7 @@ async fn of_two_batches_in_one_group_the_first_to_go_leaves_the_other_its_group(
     scenario.placement_groups.push(GroupSpec {
         name: "theirs".to_owned(),
         strategy: Strategy::Cluster,
+        owner: None,
         tags: [].into(),
     });
     scenario.reservations = vec![reservation("cr-00000000000000002", Some("theirs"), 8)];

@@ -98,7 +98,7 @@ fn launches(journal: &[Value]) -> Vec<&Value> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gangs_fill_reservations_inside_and_outside_a_group_before_they_provision_on_demand() {
     let mut scenario = Scenario::demo();
-    let group = GroupSpec { name: "theirs".to_owned(), strategy: Strategy::Cluster, tags: [].into() };
+    let group = GroupSpec { name: "theirs".to_owned(), strategy: Strategy::Cluster, owner: None, tags: [].into() };
     scenario.placement_groups.push(group);
     scenario.reservations =
         vec![reservation("cr-00000000000000001", None, 4), reservation("cr-00000000000000002", Some("theirs"), 4)];

@@ -63,6 +63,7 @@ fn template(user_data: &str) -> TemplateSpec {
         network_interfaces: Vec::new(),
         subnet_id: None,
         public_address: None,
+        primary_ipv6: false,
         metadata: MetadataOptions::default(),
         user_data: user_data.to_owned(),
         block_devices: Vec::new(),

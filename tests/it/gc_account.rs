@@ -64,6 +64,7 @@ async fn launched(ec2: &Client, uid: &str) {
         network_interfaces: Vec::new(),
         subnet_id: None,
         public_address: None,
+        primary_ipv6: false,
         metadata: MetadataOptions::default(),
         user_data: String::new(),
         block_devices: Vec::new(),

@@ -80,10 +80,24 @@ pub fn template(class: &EC2NodeClass) -> ClassTemplate {
         interfaces: class.spec.network_interfaces.iter().map(slot).collect(),
         max_pods: kubelet.max_pods,
         pods_per_core: kubelet.pods_per_core,
+        prefixes: has_prefixes(class),
         kept: KeptBack::of(&kubelet),
         root_volume_gib: root_volume(class).and_then(|root| root.ebs.volume_size),
         local_storage_raid0: local_storage_raid0(class),
     }
+}
+
+/// Whether the cluster is IPv6, as it was seen last.
+#[must_use]
+pub fn is_ipv6(class: &EC2NodeClass) -> bool {
+    class.status.as_ref().is_some_and(|status| status.ipv6)
+}
+
+/// Whether its nodes get prefixes of addresses, and their user data says how many pods that makes: an image of one's own has user
+/// data of its own, and is taken to count as the images of EKS do, without prefixes. IPv6 addresses come in prefixes alone.
+fn has_prefixes(class: &EC2NodeClass) -> bool {
+    let given = class.status.as_ref().is_some_and(|status| status.ipv6 || status.prefix_delegation);
+    given && family(class) != Family::Custom
 }
 
 fn kind(spec: InterfaceTypeSpec) -> InterfaceKind {
@@ -98,10 +112,13 @@ fn root_volume(class: &EC2NodeClass) -> Option<&BlockDeviceMapping> {
 }
 
 /// Whether a type takes the class's network: with `efa: Always` it must have EFA, explicit interfaces must fit its
-/// cards.
+/// cards, and in an IPv6 cluster it must be one of Nitro.
 ///
-/// Errors: field and reason.
+/// Errors: field and reason. Source of the last: the EKS user guide, "Learn about IPv6 addresses to clusters, Pods, and services".
 pub fn interfaces_fit(class: &EC2NodeClass, info: &InstanceTypeInfo) -> Result<(), String> {
+    if is_ipv6(class) && info.xen {
+        return Err(format!("{} runs on Xen, and in an IPv6 cluster pods get addresses on Nitro alone", info.name));
+    }
     if class.spec.network_interfaces.is_empty() {
         if pool::efa(class) == Efa::Always && info.efa_max == 0 {
             return Err(format!("spec.efa: Always, but {} has no EFA", info.name));
@@ -406,6 +423,32 @@ mod tests {
         );
         assert_eq!(of(&json!({"blockDeviceMappings": [volume(5, false)]})).root_volume_gib, None);
         assert!(of(&json!({"instanceStorePolicy": "RAID0"})).local_storage_raid0);
+    }
+
+    #[test]
+    fn more_pods_fit_where_the_network_gives_prefixes_and_the_user_data_says_how_many() {
+        let seen = |spec: &Value, status: &Value| {
+            let mut class = class(spec);
+            class.status = serde_json::from_value(status.clone()).unwrap();
+            let new = crate::new_node::of_class(Some(&class), &info());
+            (new.node.allocatable.get("pods"), new.max_pods)
+        };
+        let prefixes = json!({"prefixDelegation": true});
+        assert_eq!(seen(&json!({}), &json!({})), (100, None));
+        assert_eq!(seen(&json!({}), &prefixes), (250, Some(250)));
+        assert_eq!(seen(&json!({}), &json!({"ipv6": true})), (250, Some(250)));
+        assert_eq!(seen(&json!({"kubelet": {"maxPods": 30}}), &prefixes), (30, None));
+        let custom = json!({"amiFamily": "Custom", "amiSelectorTerms": [{"id": "ami-1"}]});
+        assert_eq!(seen(&custom, &prefixes), (100, None), "its user data is its own");
+    }
+
+    #[test]
+    fn a_type_on_xen_is_launched_in_no_ipv6_cluster() {
+        let (mut class, xen) = (class(&json!({})), InstanceTypeInfo { xen: true, ..info() });
+        assert_eq!(interfaces_fit(&class, &xen), Ok(()));
+        class.status = serde_json::from_value(json!({"ipv6": true})).unwrap();
+        assert!(interfaces_fit(&class, &xen).unwrap_err().contains("x.large runs on Xen"));
+        assert_eq!(interfaces_fit(&class, &info()), Ok(()));
     }
 
     #[test]

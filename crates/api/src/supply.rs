@@ -125,6 +125,7 @@ impl<'a> Supplied<'a> {
             ceilings: ledger.ceilings(name),
             max_nodes_per_batch: self.max_nodes(),
             subnets,
+            ipv6: self.class.is_some_and(node_class::is_ipv6),
             reservations,
         }
     }
@@ -177,9 +178,17 @@ pub fn subnets(class: &EC2NodeClass) -> Vec<Subnet> {
         zone_id: subnet.zone_id.clone(),
         free_addresses: subnet.available_addresses,
         vpc_id: String::new(),
+        ipv6: subnet.ipv6,
         tags: BTreeMap::new(),
     };
     listed.map(subnet).collect()
+}
+
+/// Those of them that nodes can be launched into: in an IPv6 cluster all that have an IPv6 CIDR.
+#[must_use]
+pub fn open_subnets(class: &EC2NodeClass) -> Vec<Subnet> {
+    let ipv6 = node_class::is_ipv6(class);
+    subnets(class).into_iter().filter(|subnet| subnet.ipv6 || !ipv6).collect()
 }
 
 /// The image nodes of a type boot, if the class has resolved one.

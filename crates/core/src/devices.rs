@@ -50,6 +50,8 @@ pub struct Daemon {
     pub name: String,
     /// What it is for, where that is known.
     pub role: Option<Role>,
+    /// Whether it is the VPC network, and gives each node prefixes of addresses.
+    pub prefixes: bool,
     /// What its pods ask for.
     pub shape: Shape,
 }
@@ -160,7 +162,8 @@ mod tests {
 
     fn daemon(name: &str, tolerated: &[&str]) -> Daemon {
         let shape = Shape { tolerations: tolerated.iter().map(|key| exists(key)).collect(), ..Shape::default() };
-        Daemon { namespace: "kube-system".to_owned(), name: name.to_owned(), role: role(name, &[]), shape }
+        let (namespace, role) = ("kube-system".to_owned(), role(name, &[]));
+        Daemon { namespace, name: name.to_owned(), role, prefixes: false, shape }
     }
 
     fn resources(taints: &[Taint], family: Family, daemons: &[Daemon]) -> Vec<&'static str> {

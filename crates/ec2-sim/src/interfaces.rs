@@ -14,9 +14,17 @@ pub(crate) struct InterfaceSpec {
     pub(crate) device: u32,
     pub(crate) kind: InterfaceKind,
     pub(crate) prefixes: u32,
+    /// IPv6 addresses, and whether the first of them stays its primary one.
+    pub(crate) ipv6: u32,
+    pub(crate) primary_ipv6: bool,
 }
 
 impl InterfaceSpec {
+    /// The one of a launch that says nothing of interfaces.
+    pub(crate) fn plain() -> Self {
+        Self { card: 0, device: 0, kind: InterfaceKind::Plain, prefixes: 0, ipv6: 0, primary_ipv6: false }
+    }
+
     /// Addresses taken from the subnet: none for `efa-only`, and 16 for each prefix besides its
     /// own.
     pub(crate) fn addresses(&self) -> u32 {
@@ -39,7 +47,7 @@ pub(crate) fn interfaces(
 ) -> Result<Vec<InterfaceSpec>, ApiError> {
     let given = data.structs("NetworkInterface");
     if given.is_empty() {
-        return Ok(vec![InterfaceSpec { card: 0, device: 0, kind: InterfaceKind::Plain, prefixes: 0 }]);
+        return Ok(vec![InterfaceSpec::plain()]);
     }
     if data.has("SecurityGroupId") || data.has("SecurityGroup") {
         return Err(ApiError::client(
@@ -68,6 +76,8 @@ fn interface(form: &Form, count: usize) -> Result<InterfaceSpec, ApiError> {
         device: form.number("DeviceIndex")?.ok_or_else(|| ApiError::missing("DeviceIndex"))?,
         kind,
         prefixes: form.number("Ipv4PrefixCount")?.unwrap_or(0),
+        ipv6: form.number("Ipv6AddressCount")?.unwrap_or(0),
+        primary_ipv6: form.flag("PrimaryIpv6")?,
     };
     let addressed = [
         "PrivateIpAddress",
@@ -76,7 +86,9 @@ fn interface(form: &Form, count: usize) -> Result<InterfaceSpec, ApiError> {
         "Ipv4PrefixCount",
         "Ipv4Prefix",
         "Ipv6AddressCount",
+        "Ipv6Addresses",
         "Ipv6PrefixCount",
+        "PrimaryIpv6",
         "AssociatePublicIpAddress",
         "ConnectionTrackingSpecification",
     ];
@@ -86,6 +98,12 @@ fn interface(form: &Form, count: usize) -> Result<InterfaceSpec, ApiError> {
         return Err(ApiError::client(
             "InvalidParameterValue",
             format!("{name} cannot be set on a network interface of type efa-only"),
+        ));
+    }
+    if form.has("Ipv6AddressCount") && form.has("Ipv6Addresses") {
+        return Err(ApiError::client(
+            "InvalidParameterCombination",
+            "The parameters Ipv6AddressCount and Ipv6Addresses may not be specified on the same request",
         ));
     }
     if count > 1 && form.flag("AssociatePublicIpAddress")? {

@@ -103,6 +103,9 @@ pub struct Subnet {
     pub id: String,
     /// An IPv4 block.
     pub cidr: String,
+    /// An IPv6 block of /64; absent: no interface in it gets an IPv6 address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv6_cidr: Option<String>,
     /// Addresses free at the start; absent: all of the block but the five that AWS keeps.
     #[serde(default)]
     pub free_addresses: Option<u32>,
@@ -223,6 +226,9 @@ pub enum ScenarioError {
     /// An address block that is none.
     #[error("{0} is not an IPv4 block of /16 to /28")]
     Cidr(String),
+    /// An IPv6 block that is none.
+    #[error("{0} is not an IPv6 block of /64")]
+    Ipv6Cidr(String),
     /// More instances of others than hosts.
     #[error("{instance_type} in {zone} has no capacity for the instances of others")]
     NoCapacityForOthers {
@@ -256,6 +262,7 @@ impl Default for Scenario {
             subnets: vec![Subnet {
                 id: format!("subnet-0000000000000000{letter}"),
                 cidr: format!("10.{number}.0.0/18"),
+                ipv6_cidr: None,
                 free_addresses: None,
                 default_for_zone: false,
                 tags: BTreeMap::from([("Name".to_owned(), format!("muster-demo-us-east-1{letter}"))]),
@@ -371,6 +378,9 @@ impl Scenario {
                 if Block::parse(&subnet.cidr).is_none() {
                     return Err(ScenarioError::Cidr(subnet.cidr.clone()));
                 }
+                if let Some(cidr) = subnet.ipv6_cidr.as_ref().filter(|cidr| ipv6_block(cidr).is_none()) {
+                    return Err(ScenarioError::Ipv6Cidr(cidr.clone()));
+                }
             }
         }
         let mut pools = BTreeSet::new();
@@ -476,6 +486,12 @@ impl Scenario {
         }
         Ok(())
     }
+}
+
+/// Reads an IPv6 block of /64, which a subnet's always is: its first address.
+pub(crate) fn ipv6_block(cidr: &str) -> Option<std::net::Ipv6Addr> {
+    let base: std::net::Ipv6Addr = cidr.strip_suffix("/64")?.parse().ok()?;
+    base.segments()[4..].iter().all(|segment| *segment == 0).then_some(base)
 }
 
 /// An IPv4 block.

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use aws_sdk_ec2::operation::describe_instance_type_offerings::builders::DescribeInstanceTypeOfferingsInputBuilder;
 use aws_sdk_ec2::operation::describe_instance_types::builders::DescribeInstanceTypesInputBuilder;
 use aws_sdk_ec2::types::{
-    InstanceType, InstanceTypeInfo as SdkType, LocationType, NetworkCardInfo, PlacementGroupStrategy, UsageClassType,
+    InstanceType, InstanceTypeHypervisor, InstanceTypeInfo as SdkType, LocationType, NetworkCardInfo,
+    PlacementGroupStrategy, UsageClassType,
 };
 use muster_core::ec2::{CallError, InterfaceKind, Offering};
 use muster_core::offering::{Gpu, InstanceTypeInfo, NetworkCard, UsageClass};
@@ -110,6 +111,8 @@ fn instance_type(info: &SdkType) -> InstanceTypeInfo {
         usage_classes: info.supported_usage_classes().iter().filter_map(usage_class).collect(),
         architectures: architectures.iter().map(|architecture| architecture.as_str().to_owned()).collect(),
         local_storage_gb: unsigned_long(info.instance_storage_info().and_then(|storage| storage.total_size_in_gb())),
+        // Machines of metal have no hypervisor, and count as Nitro.
+        xen: info.hypervisor() == Some(&InstanceTypeHypervisor::Xen),
     }
 }
 
@@ -189,5 +192,12 @@ mod tests {
     fn a_type_about_which_ec2_says_nothing_offers_nothing() {
         let info = instance_type(&SdkType::builder().build());
         assert_eq!((info.vcpu, info.efa_max, info.supports_cluster_group), (0, 0, false));
+    }
+
+    #[test]
+    fn what_runs_on_xen_is_known_and_what_has_no_hypervisor_does_not() {
+        let on = |hypervisor| instance_type(&SdkType::builder().set_hypervisor(hypervisor).build()).xen;
+        assert!(on(Some(InstanceTypeHypervisor::Xen)));
+        assert!(!on(Some(InstanceTypeHypervisor::Nitro)) && !on(None));
     }
 }

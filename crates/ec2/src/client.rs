@@ -1,7 +1,8 @@
 //! The connection: region, endpoint, credentials, retries and timeouts.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
@@ -99,6 +100,8 @@ pub struct Client {
     pub(crate) quotas: aws_sdk_servicequotas::Client,
     /// When a further call of one reading may be sent; `None`: at once.
     pub(crate) pace: Option<Arc<dyn Pace>>,
+    /// How launches name placement groups of which only the ARN was seen, by ARN.
+    pub(crate) references: Arc<Mutex<BTreeMap<String, String>>>,
     /// The Region.
     pub(crate) region: String,
     /// For messages.
@@ -189,6 +192,7 @@ impl Client {
             prices: aws_sdk_pricing::Client::from_conf(prices.build()),
             quotas: aws_sdk_servicequotas::Client::from_conf(quotas.build()),
             pace: None,
+            references: Arc::default(),
             region: of,
             endpoint,
             parameters_endpoint,

@@ -1,13 +1,15 @@
 //! Placement groups.
 
+use std::sync::PoisonError;
+
 use aws_sdk_ec2::operation::create_placement_group::builders::CreatePlacementGroupInputBuilder;
 use aws_sdk_ec2::operation::delete_placement_group::builders::DeletePlacementGroupInputBuilder;
 use aws_sdk_ec2::operation::describe_placement_groups::builders::DescribePlacementGroupsInputBuilder;
-use aws_sdk_ec2::types::PlacementStrategy;
+use aws_sdk_ec2::types::{Placement, PlacementStrategy};
 use muster_core::ec2::{CallError, ErrorClass, GroupState, PlacementGroup, ResourceKind, Tags};
 
 use crate::Client;
-use crate::convert::{from_tags, tag_filters, tag_specification, text};
+use crate::convert::{filter, from_tags, tag_filters, tag_specification, text};
 
 const CREATE: &str = "CreatePlacementGroup";
 const DESCRIBE: &str = "DescribePlacementGroups";
@@ -42,6 +44,41 @@ impl Client {
                 DescribePlacementGroupsInputBuilder::default().set_filters(Some(tag_filters(tags)))
             }
         };
+        self.groups_of(request).await
+    }
+
+    /// How a launch names the group of an ARN: by its name, or by its id where another account shares it. A group that is not
+    /// found, or not asked for, is named by its name.
+    ///
+    /// Source: the EC2 User Guide, "Shared placement groups": a participant names a group by its id.
+    pub(crate) async fn reference(&self, arn: &str) -> String {
+        let known = self.references.lock().unwrap_or_else(PoisonError::into_inner).get(arn).cloned();
+        if let Some(known) = known {
+            return known;
+        }
+        let name = arn.rsplit_once('/').map_or(arn, |(_, name)| name);
+        let here = || DescribePlacementGroupsInputBuilder::default().filters(filter("group-arn", [arn.to_owned()]));
+        self.turns(DESCRIBE).further().next().await;
+        let reference = match self.groups_of(here().group_names(name)).await {
+            Ok(own) if !own.is_empty() => name.to_owned(),
+            Ok(_) => {
+                self.turns(DESCRIBE).further().next().await;
+                match self.groups_of(here()).await {
+                    Ok(shared) => match shared.into_iter().find(|group| is_id(&group.id)) {
+                        Some(group) => group.id,
+                        None => return name.to_owned(),
+                    },
+                    Err(_) => return name.to_owned(),
+                }
+            }
+            Err(_) => return name.to_owned(),
+        };
+        let mut references = self.references.lock().unwrap_or_else(PoisonError::into_inner);
+        references.insert(arn.to_owned(), reference.clone());
+        reference
+    }
+
+    async fn groups_of(&self, request: DescribePlacementGroupsInputBuilder) -> Result<Vec<PlacementGroup>, CallError> {
         match Box::pin(request.send_with(&self.calls)).await.map_err(|error| self.failed(DESCRIBE, error)) {
             Ok(output) => {
                 let mut groups: Vec<_> = output.placement_groups().iter().map(group).collect();
@@ -65,6 +102,19 @@ impl Client {
     }
 }
 
+/// The placement of a launch in a group, which is named by its name or by its id.
+pub(crate) fn placement(group: &str) -> Placement {
+    let placement = Placement::builder();
+    let placement = if is_id(group) { placement.group_id(group) } else { placement.group_name(group) };
+    placement.build()
+}
+
+/// Whether this is the id of a group: `pg-` and 17 digits in base 16.
+fn is_id(group: &str) -> bool {
+    let digits = group.strip_prefix("pg-").unwrap_or_default();
+    digits.len() == 17 && digits.bytes().all(|c| c.is_ascii_digit() || matches!(c, b'a'..=b'f'))
+}
+
 pub(crate) fn creation(name: &str, tags: &Tags) -> CreatePlacementGroupInputBuilder {
     CreatePlacementGroupInputBuilder::default()
         .group_name(name)
@@ -85,6 +135,19 @@ fn group(group: &aws_sdk_ec2::types::PlacementGroup) -> PlacementGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_launch_names_a_group_by_its_name_or_by_what_can_only_be_an_id() {
+        let named = |group: &str| {
+            let placement = placement(group);
+            (placement.group_name().map(str::to_owned), placement.group_id().map(str::to_owned))
+        };
+        let id = "pg-0123456789abcdef0";
+        assert_eq!(named(id), (None, Some(id.to_owned())));
+        for name in ["theirs", "pg-1", "pg-0123456789abcdef", "pg-0123456789ABCDEF0", "pg-b0000000-1", "pg-", ""] {
+            assert_eq!(named(name), (Some(name.to_owned()), None));
+        }
+    }
 
     #[test]
     fn a_group_is_created_as_cluster_with_its_tags() {

@@ -7,13 +7,14 @@ use aws_sdk_ec2::operation::describe_fleets::builders::DescribeFleetsInputBuilde
 use aws_sdk_ec2::types::{
     DefaultTargetCapacityType, FleetData, FleetLaunchTemplateConfigRequest, FleetLaunchTemplateOverridesRequest,
     FleetLaunchTemplateSpecificationRequest, FleetOnDemandAllocationStrategy, FleetType, InstanceType,
-    LaunchTemplateAndOverridesResponse, OnDemandOptionsRequest, Placement, SpotAllocationStrategy, SpotOptionsRequest,
+    LaunchTemplateAndOverridesResponse, OnDemandOptionsRequest, SpotAllocationStrategy, SpotOptionsRequest,
     TargetCapacitySpecificationRequest,
 };
 use muster_core::ec2::{CallError, CapacityType, FleetError, LaunchAnswer, LaunchParameters, LaunchedInstance};
 
 use crate::Client;
 use crate::convert::{present, signed, tag_specification, text};
+use crate::groups::placement;
 
 const CREATE: &str = "CreateFleet";
 const DESCRIBE: &str = "DescribeFleets";
@@ -71,7 +72,7 @@ pub(crate) fn fleet(parameters: &LaunchParameters) -> Result<CreateFleetInputBui
     }
     let count = signed(CREATE, "count", *count)?;
     let minimum = (!partial).then_some(count);
-    let placement = placement_group.as_ref().map(|name| Placement::builder().group_name(name).build());
+    let placement = placement_group.as_deref().map(placement);
     let one = |instance_type: &str, zone: &str, subnet_id: &str, priority: u32| {
         FleetLaunchTemplateOverridesRequest::builder()
             .instance_type(InstanceType::from(instance_type))

@@ -2,7 +2,7 @@
 
 use aws_sdk_ec2::operation::describe_security_groups::builders::DescribeSecurityGroupsInputBuilder;
 use aws_sdk_ec2::operation::describe_subnets::builders::DescribeSubnetsInputBuilder;
-use aws_sdk_ec2::types::IpPermission;
+use aws_sdk_ec2::types::{IpPermission, SubnetCidrBlockStateCode};
 use muster_core::ec2::{CallError, SecurityGroup, Subnet, Tags};
 
 use crate::Client;
@@ -96,12 +96,16 @@ impl Client {
 }
 
 fn subnet(subnet: &aws_sdk_ec2::types::Subnet) -> Subnet {
+    let mut states =
+        subnet.ipv6_cidr_block_association_set().iter().filter_map(|one| one.ipv6_cidr_block_state()?.state());
     Subnet {
         id: text(subnet.subnet_id()),
         zone: text(subnet.availability_zone()),
         zone_id: text(subnet.availability_zone_id()),
         free_addresses: unsigned(subnet.available_ip_address_count()),
         vpc_id: text(subnet.vpc_id()),
+        // One that was taken off is still shown, as disassociated.
+        ipv6: states.any(|state| *state == SubnetCidrBlockStateCode::Associated),
         tags: from_tags(subnet.tags()),
     }
 }
@@ -125,7 +129,7 @@ fn security_group(group: &aws_sdk_ec2::types::SecurityGroup) -> SecurityGroup {
 
 #[cfg(test)]
 mod tests {
-    use aws_sdk_ec2::types::UserIdGroupPair;
+    use aws_sdk_ec2::types::{SubnetCidrBlockState, SubnetIpv6CidrBlockAssociation, UserIdGroupPair};
 
     use super::*;
 
@@ -143,6 +147,23 @@ mod tests {
         assert!(build(rule("-1", "sg-1"), rule("-1", "sg-1")));
         assert!(!build(rule("-1", "sg-1"), rule("-1", "sg-2")));
         assert!(!build(rule("tcp", "sg-1"), rule("-1", "sg-1")));
+    }
+
+    #[test]
+    fn a_subnet_has_an_ipv6_cidr_as_long_as_one_is_associated() {
+        let with = |states: &[SubnetCidrBlockStateCode]| {
+            let associated = states.iter().map(|state| {
+                let state = SubnetCidrBlockState::builder().state(state.clone()).build();
+                SubnetIpv6CidrBlockAssociation::builder().ipv6_cidr_block_state(state).build()
+            });
+            let seen = aws_sdk_ec2::types::Subnet::builder()
+                .set_ipv6_cidr_block_association_set(Some(associated.collect()))
+                .build();
+            subnet(&seen).ipv6
+        };
+        use SubnetCidrBlockStateCode::{Associated, Associating, Disassociated};
+        assert!(!with(&[]) && !with(&[Disassociated]) && !with(&[Associating]));
+        assert!(with(&[Disassociated, Associated]));
     }
 
     #[test]

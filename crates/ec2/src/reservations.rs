@@ -44,7 +44,13 @@ impl Client {
                 .set_next_token(token.take());
             let call = page.send_with(&self.calls);
             let output = Box::pin(call).await.map_err(|error| self.failed(DESCRIBE, error))?;
-            found.extend(output.capacity_reservations().iter().map(reservation));
+            for seen in output.capacity_reservations() {
+                let mut read = reservation(seen);
+                if let Some(arn) = seen.placement_group_arn().filter(|_| read.placement_group.is_some()) {
+                    read.placement_group = Some(self.reference(arn).await);
+                }
+                found.push(read);
+            }
             token = present(output.next_token());
             if token.is_none() {
                 break;

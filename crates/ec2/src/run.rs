@@ -15,6 +15,7 @@ use muster_core::model::names::InstanceId;
 
 use crate::Client;
 use crate::convert::{present, signed, tag_specification, text};
+use crate::groups::placement;
 
 const RUN: &str = "RunInstances";
 /// What RunInstances' bucket of instances holds.
@@ -93,7 +94,7 @@ pub(crate) fn run(parameters: &LaunchParameters) -> Result<RunInstancesInputBuil
         .client_token(token)
         .instance_type(InstanceType::from(instance_type.as_str()))
         .launch_template(template)
-        .set_placement(placement_group.as_ref().map(|name| Placement::builder().group_name(name).build()))
+        .set_placement(placement_group.as_deref().map(placement))
         .set_instance_market_options(
             market_type.map(|capacity_type| InstanceMarketOptionsRequest::builder().market_type(capacity_type).build()),
         )

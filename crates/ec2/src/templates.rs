@@ -172,6 +172,8 @@ fn interface(
     spec: &TemplateSpec,
     interface: &NetworkInterface,
 ) -> Result<LaunchTemplateInstanceNetworkInterfaceSpecificationRequest, CallError> {
+    let primary = (interface.card, interface.device) == (0, 0);
+    let ipv6 = spec.primary_ipv6 && primary;
     Ok(LaunchTemplateInstanceNetworkInterfaceSpecificationRequest::builder()
         .network_card_index(signed(CREATE, "network card", interface.card)?)
         .device_index(signed(CREATE, "device", interface.device)?)
@@ -180,7 +182,10 @@ fn interface(
         .set_groups(some(interface.security_groups.clone()))
         .set_subnet_id(spec.subnet_id.clone())
         // EC2 gives a public address to the primary interface alone.
-        .set_associate_public_ip_address(spec.public_address.filter(|_| (interface.card, interface.device) == (0, 0)))
+        .set_associate_public_ip_address(spec.public_address.filter(|_| primary))
+        .set_ipv6_address_count(ipv6.then_some(1))
+        // The node is registered with it: it is not to change.
+        .set_primary_ipv6(ipv6.then_some(true))
         .build())
 }
 
@@ -230,6 +235,7 @@ mod tests {
             network_interfaces: vec![nic(0, 0, InterfaceKind::Interface), nic(1, 0, InterfaceKind::EfaOnly)],
             subnet_id: None,
             public_address: None,
+            primary_ipv6: false,
             metadata: MetadataOptions::default(),
             user_data: "hello".to_owned(),
             block_devices: vec![BlockDevice {
@@ -292,6 +298,17 @@ mod tests {
         assert_eq!(metadata.http_tokens(), Some(&LaunchTemplateHttpTokensState::Optional));
         assert_eq!(metadata.http_put_response_hop_limit(), Some(2));
         assert_eq!(metadata.http_protocol_ipv6(), Some(&LaunchTemplateInstanceMetadataProtocolIpv6::Enabled));
+    }
+
+    #[test]
+    fn the_primary_interface_alone_gets_an_ipv6_address_and_only_where_nodes_need_one() {
+        let addresses = |primary_ipv6| {
+            let input = creation(&TemplateSpec { primary_ipv6, ..spec() }).unwrap().build().unwrap();
+            let nics = input.launch_template_data().unwrap().network_interfaces().to_vec();
+            nics.iter().map(|nic| (nic.ipv6_address_count(), nic.primary_ipv6())).collect::<Vec<_>>()
+        };
+        assert_eq!(addresses(true), [(Some(1), Some(true)), (None, None)]);
+        assert_eq!(addresses(false), [(None, None), (None, None)]);
     }
 
     #[test]

@@ -343,5 +343,6 @@ fn info(row: &Row) -> InstanceTypeInfo {
         architectures: vec!["x86_64".to_owned()],
         // The table has no disks: with RAID0 the root volume is counted on.
         local_storage_gb: 0,
+        xen: false,
     }
 }

@@ -128,7 +128,15 @@ impl Pool {
 /// A subnet of which nobody says how many addresses it has free.
 fn unlimited_subnet(zone: &str) -> Subnet {
     let (zone, tags) = (zone.to_owned(), Tags::new());
-    Subnet { id: String::new(), zone, zone_id: String::new(), free_addresses: u32::MAX, vpc_id: String::new(), tags }
+    Subnet {
+        id: String::new(),
+        zone,
+        zone_id: String::new(),
+        free_addresses: u32::MAX,
+        vpc_id: String::new(),
+        ipv6: true,
+        tags,
+    }
 }
 
 /// What the pools have left beside the nodes of the dump that carry their labels, at the catalogue's prices. Of a type that
@@ -183,6 +191,12 @@ pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node]) -> (V
     let mut unusable = Vec::new();
     let daemons: Vec<Daemon> = dump.daemon_sets.iter().filter_map(convert::daemon).collect();
     let shapes: Arc<[Shape]> = daemons.iter().map(|daemon| daemon.shape.clone()).collect();
+    if daemons.iter().any(|daemon| daemon.prefixes) {
+        // The server writes it into the status of classes, of which those in files alone have none.
+        for class in &mut dump.classes {
+            class.status.get_or_insert_default().prefix_delegation = true;
+        }
+    }
     let known_zones: BTreeSet<&str> =
         nodes.iter().filter_map(|node| node.labels.get(keys::ZONE).map(|zone| &**zone)).collect();
     let mut sorted: Vec<&NodePool> = dump.pools.iter().collect();

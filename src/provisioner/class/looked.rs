@@ -6,6 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use muster_api::crd::EC2NodeClassStatus;
 use muster_core::ec2::ImageKind;
 
+use super::network::Network;
+
 /// When a class was resolved last, and for what.
 #[derive(Clone, Debug)]
 pub(in crate::provisioner) struct Looked {
@@ -15,6 +17,8 @@ pub(in crate::provisioner) struct Looked {
     pub(super) at: Timestamp,
     /// What its pools asked for.
     pub(super) kinds: BTreeSet<ImageKind>,
+    /// The network of the cluster.
+    pub(super) network: Network,
 }
 
 impl Looked {
@@ -51,7 +55,8 @@ mod tests {
 
     fn looked(kinds: &[&str]) -> Looked {
         let at = Timestamp::from_second(1_800_000_000).unwrap();
-        Looked { generation: Some(1), at, kinds: kinds.iter().map(|one| kind(one)).collect() }
+        let kinds = kinds.iter().map(|one| kind(one)).collect();
+        Looked { generation: Some(1), at, kinds, network: Network::default() }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! EC2NodeClasses: what their selectors resolve to, and what is wrong with them.
 
 mod looked;
+mod network;
 pub(super) mod region;
 pub(super) mod template;
 
@@ -30,6 +31,7 @@ use tracing::warn;
 
 pub(in crate::provisioner) use looked::Seen;
 use looked::{Looked, is_news};
+use network::{Network, without_ipv6};
 
 use super::catalogue::Catalogue;
 use super::{Context, REFRESH, RETRY, pool};
@@ -123,7 +125,12 @@ pub(super) async fn reconcile(context: &Context, state: &State, seen: &mut Seen)
     let mut failed = Ok(());
     for class in classes {
         let name = class.name_any();
-        let looked = |at| Looked { generation: class.metadata.generation, at, kinds: kinds(context, state, &class) };
+        let looked = |at| Looked {
+            generation: class.metadata.generation,
+            at,
+            kinds: kinds(context, state, &class),
+            network: Network::of(context, state),
+        };
         let status = resolve(context, state, &class).await;
         if class.status.as_ref() != Some(&status) {
             let classes: Api<EC2NodeClass> = Api::all(context.client.clone());
@@ -151,7 +158,9 @@ pub(super) async fn reconcile(context: &Context, state: &State, seen: &mut Seen)
 fn null_absent(status: &EC2NodeClassStatus) -> serde_json::Value {
     let mut patch = json!(status);
     if let Some(fields) = patch.as_object_mut() {
-        for field in ["amis", "subnets", "securityGroups", "selfReference", "capacityReservations"] {
+        for field in
+            ["amis", "subnets", "securityGroups", "selfReference", "capacityReservations", "ipv6", "prefixDelegation"]
+        {
             fields.entry(field).or_insert(serde_json::Value::Null);
         }
     }
@@ -175,7 +184,7 @@ fn turned(before: Option<&EC2NodeClassStatus>, after: &EC2NodeClassStatus) -> Op
 }
 
 /// Classes whose spec changed, those that were not ready a while ago, those with a new fault or without an image that
-/// one of their pools needs, and all of them now and then.
+/// one of their pools needs, all of them where the network of the cluster is another, and now and then.
 pub(super) fn due<'a>(
     context: &'a Context,
     state: &'a State,
@@ -193,6 +202,7 @@ pub(super) fn due<'a>(
         let reported = reported.is_some_and(|one| one.message == lacks_right);
         fresh
             || (ready && wants())
+            || known.is_some_and(|known| known.network != Network::of(context, state))
             || (status.is_some() && !reported)
             || (ready && !tried(context, class) && trial(context, state, (class, status)).is_some())
             || known
@@ -230,10 +240,18 @@ fn kinds(context: &Context, state: &State, class: &EC2NodeClass) -> BTreeSet<Ima
 
 async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2NodeClassStatus {
     let before = class.status.clone().unwrap_or_default();
+    let Network { ipv6, prefixes } = Network::of(context, state);
     let mut status = EC2NodeClassStatus {
         conditions: before.conditions.clone(),
         observed_generation: class.metadata.generation,
+        ipv6,
+        prefix_delegation: prefixes,
         ..EC2NodeClassStatus::default()
+    };
+    // What becomes of the class is a matter of the network as it is now.
+    let class = &EC2NodeClass {
+        status: Some(EC2NodeClassStatus { ipv6, prefix_delegation: prefixes, ..before.clone() }),
+        ..class.clone()
     };
     let way = context.options.way.load_full();
     let mut problems = node_class::problems(class, &way.access);
@@ -254,13 +272,16 @@ async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2N
                 ));
             }
             problems.extend(elsewhere(&vpcs, way.vpc.as_deref()));
+            problems.extend(without_ipv6(&subnets, ipv6));
             status.subnets = subnets;
         }
         Err(error) => {
             // The other calls would wait as long for the same answer; what was resolved before still stands.
             problems.push(problem("SubnetsReady", "Unreachable", &error));
             let conditions = status.conditions;
-            status = EC2NodeClassStatus { conditions, observed_generation: class.metadata.generation, ..before };
+            let observed_generation = class.metadata.generation;
+            status =
+                EC2NodeClassStatus { conditions, observed_generation, ipv6, prefix_delegation: prefixes, ..before };
             return conclude(status, problems, &context.permissions(class));
         }
     }
@@ -328,7 +349,8 @@ fn trial<'a>(
                 continue;
             }
             let sold = |subnet: &&SubnetStatus| {
-                rules::allows_zone(pool, &subnet.zone)
+                (subnet.ipv6 || !node_class::is_ipv6(class))
+                    && rules::allows_zone(pool, &subnet.zone)
                     && catalogue
                         .offerings
                         .contains(&Offering { instance_type: info.name.clone(), zone: subnet.zone.clone() })
@@ -483,6 +505,7 @@ async fn subnets(
                     zone: subnet.zone,
                     zone_id: subnet.zone_id,
                     available_addresses: subnet.free_addresses,
+                    ipv6: subnet.ipv6,
                 },
             );
         }
@@ -749,6 +772,7 @@ mod tests {
     fn what_has_become_empty_is_taken_off_the_status() {
         let patch = null_absent(&status(&[]));
         assert_eq!(patch["amis"], serde_json::Value::Null);
+        assert_eq!(patch.get("ipv6"), Some(&serde_json::Value::Null));
         assert!(patch.as_object().unwrap().contains_key("capacityReservations"));
     }
 }

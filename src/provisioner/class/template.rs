@@ -139,7 +139,7 @@ pub(in crate::provisioner) fn is_shared(
         let pool = state.pools.get(node_pool)?;
         let class = pool::class_of(state, pool)?;
         let new = new_node::of_class(Some(class), catalogue.types.get(instance_type)?);
-        Some((image(context, state, node_pool, instance_type).ok()?, new.interfaces_in(&[])))
+        Some((image(context, state, node_pool, instance_type).ok()?, new.interfaces_in(&[]), new.max_pods))
     };
     launched(one).is_some_and(|template| launched(other).is_some_and(|other| other == template))
 }
@@ -232,11 +232,16 @@ const POWER_OFF_LATER: SignedDuration = SignedDuration::from_mins(4);
 
 fn assemble(context: &Context, common: &Common<'_>, tags: &BatchTags) -> Result<TemplateSpec, String> {
     let Common { class, new, image_id, security_groups, capacity_type, described, power_off_after } = common;
+    let access = context.options.way.load().access.clone();
+    let primary_ipv6 = access.is_ipv6();
+    let mut kubelet = node_class::kubelet(class)?;
+    // What it was planned with.
+    kubelet.max_pods = kubelet.max_pods.or(new.max_pods);
     let bootstrap = Bootstrap {
-        cluster: context.options.way.load().access.clone(),
+        cluster: access,
         labels: rules::registered(&new.node.labels),
         taints: new.node.taints.clone(),
-        kubelet: node_class::kubelet(class)?,
+        kubelet,
         local_storage_raid0: node_class::local_storage_raid0(class),
         user_data: class.spec.user_data.clone().unwrap_or_default(),
         power_off_after: *power_off_after,
@@ -251,6 +256,7 @@ fn assemble(context: &Context, common: &Common<'_>, tags: &BatchTags) -> Result<
         network_interfaces: new.interfaces_in(security_groups),
         subnet_id: None,
         public_address: class.spec.associate_public_ip_address,
+        primary_ipv6,
         metadata: node_class::metadata(class),
         user_data,
         block_devices: node_class::block_devices(class),

@@ -56,7 +56,7 @@ fn of_pool(context: &Context, state: &State, pool: &NodePool, left: &Ledger, all
         Vec::new()
     };
     // A zone whose subnets are full has nothing to offer.
-    let (subnets, read) = (supply::subnets(class), class::subnets_read(context, class));
+    let (subnets, read) = (supply::open_subnets(class), class::subnets_read(context, class));
     let mut add = |info: &InstanceTypeInfo, zone: &str, capacity_type, sold: Sold<'_>| {
         let place =
             new_node::Place { zone: Some(zone), capacity_type: Some(capacity_type), ..new_node::Place::default() };
@@ -134,7 +134,7 @@ pub(in crate::provisioner) fn most_addressed(
 ) -> u32 {
     let class = state.pools.get(&*launch.pool).and_then(|pool| pool::class_of(state, pool));
     let Some(class) = class else { return 0 };
-    let (subnets, read, now) = (supply::subnets(class), class::subnets_read(context, class), context.clock.now());
+    let (subnets, read, now) = (supply::open_subnets(class), class::subnets_read(context, class), context.clock.now());
     let refusals = context.refusals.lock().unwrap_or_else(PoisonError::into_inner);
     let here = subnets.iter().filter(|subnet| *subnet.zone == *launch.zone);
     left.most_addressed(here, read, each, launch.count, |subnet, count| refusals.subnet_full(subnet, count, now))

@@ -107,7 +107,19 @@ pub fn daemon(set: &DaemonSet) -> Option<Daemon> {
     let containers = template.spec.iter().flat_map(|pod| &pod.containers);
     let images: Vec<&str> = containers.filter_map(|container| container.image.as_deref()).collect();
     let name = set.metadata.name.clone().unwrap_or_default();
-    Some(Daemon { namespace: namespace.to_owned(), role: devices::role(&name, &images), name, shape })
+    let prefixes = template.spec.as_ref().is_some_and(gives_prefixes);
+    Some(Daemon { namespace: namespace.to_owned(), role: devices::role(&name, &images), name, prefixes, shape })
+}
+
+/// Whether the pods are those of the VPC network that give their node prefixes of addresses.
+///
+/// Source: `ENABLE_PREFIX_DELEGATION` of amazon-vpc-cni-k8s, which reads it as Go reads a bool. A value that comes from elsewhere
+/// is not known.
+fn gives_prefixes(spec: &k8s::PodSpec) -> bool {
+    let network = spec.containers.iter().filter(|container| container.name == "aws-node");
+    let mut variables = network.flat_map(|container| container.env.iter().flatten());
+    let is_set = |value: &str| matches!(value, "1" | "t" | "T" | "TRUE" | "true" | "True");
+    variables.any(|one| one.name == "ENABLE_PREFIX_DELEGATION" && one.value.as_deref().is_some_and(is_set))
 }
 
 /// The shape of a pod with this namespace, these labels and this spec.

@@ -69,7 +69,7 @@ pub struct EC2NodeClassSpec {
     /// Settings of the kubelet: `maxPods`, `podsPerCore`, `kubeReserved`, `systemReserved`, `evictionHard`,
     /// `evictionSoft`, `evictionSoftGracePeriod`, `evictionMaxPodGracePeriod`, `imageGCHighThresholdPercent`,
     /// `imageGCLowThresholdPercent`, `cpuCFSQuota`, `clusterDNS`; under `extra` anything else, for AL2023. A key nobody
-    /// knows makes the class not ready.
+    /// knows makes the class not ready. Without `maxPods` a node takes the pods that the VPC network has addresses for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "open_object")]
     pub kubelet: Option<serde_json::Map<String, serde_json::Value>>,
@@ -370,6 +370,13 @@ pub struct EC2NodeClassStatus {
     /// Capacity reservations found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capacity_reservations: Vec<ReservationStatus>,
+    /// Whether the cluster is IPv6: nodes get an IPv6 address, and subnets without an IPv6 CIDR are not launched into.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ipv6: bool,
+    /// Whether the VPC network gives nodes prefixes of addresses (`ENABLE_PREFIX_DELEGATION` of the DaemonSet aws-node): more pods
+    /// per node.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub prefix_delegation: bool,
     /// Generation of the spec this status was made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
@@ -449,4 +456,7 @@ pub struct SubnetStatus {
     /// Free addresses when last seen.
     #[serde(default)]
     pub available_addresses: u32,
+    /// Whether it has an IPv6 CIDR.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ipv6: bool,
 }

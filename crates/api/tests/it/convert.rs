@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod, PodTemplateSpec};
 use muster_api::convert;
 use muster_core::model::node::TaintEffect;
@@ -399,6 +400,29 @@ fn pods_keep_apart_by_the_anti_affinity_of_either() {
     assert!(!convert::neighbour(&plain).keeps_apart(&convert::neighbour(&plain)));
     assert!(!convert::neighbour(&alone).keeps_apart(&convert::neighbour(&stranger)));
     assert_eq!(convert::own_shape_pods(&alone, [&plain, &alone, &stranger]), 2);
+}
+
+#[test]
+fn the_vpc_network_says_in_its_own_container_that_it_gives_prefixes() {
+    let prefixes = |container: &str, env: &Value| {
+        let set: DaemonSet = serde_json::from_value(json!({
+            "metadata": {"name": "aws-node", "namespace": "kube-system"},
+            "spec": {"selector": {}, "template": {"spec": {"containers": [{"name": container, "env": env}]}}},
+        }))
+        .unwrap();
+        convert::daemon(&set).unwrap().prefixes
+    };
+    let given = |value: &str| json!([{"name": "WARM_PREFIX_TARGET", "value": "1"}, {"name": "ENABLE_PREFIX_DELEGATION", "value": value}]);
+    for (value, expected) in
+        [("true", true), ("1", true), ("True", true), ("false", false), ("", false), ("yes", false)]
+    {
+        assert_eq!(prefixes("aws-node", &given(value)), expected, "{value}");
+    }
+    assert!(!prefixes("aws-node", &json!([])) && !prefixes("aws-node", &Value::Null));
+    assert!(!prefixes("other", &given("true")), "a variable of somebody else");
+    let elsewhere =
+        json!([{"name": "ENABLE_PREFIX_DELEGATION", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]);
+    assert!(!prefixes("aws-node", &elsewhere));
 }
 
 #[test]

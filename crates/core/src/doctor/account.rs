@@ -144,9 +144,10 @@ pub(super) fn classes(facts: &Facts, checks: &mut Vec<Finding>) {
     }
     let cluster = facts.account.as_ref().and_then(|account| account.cluster.as_ref()?.as_ref().ok());
     let vpc = cluster.and_then(|cluster| cluster.vpc.as_deref());
+    let ipv6 = cluster.is_some_and(|cluster| cluster.access.is_ipv6());
     for class in &facts.classes {
         checks.push(ready(Check::NodeClass, "EC2NodeClass", &class.name, &class.ready));
-        checks.extend(class.subnets.as_ref().map(|subnets| of_subnets(class, subnets.as_ref(), vpc)));
+        checks.extend(class.subnets.as_ref().map(|subnets| of_subnets(class, subnets.as_ref(), vpc, ipv6)));
         groups(class, checks);
         checks.extend(class.images.as_ref().map(|images| of_images(class, images)));
         checks.extend(class.launch.as_ref().map(|trial| launch(class, trial)));
@@ -187,7 +188,12 @@ fn edit(class: &Class, field: &str) -> String {
     format!("kubectl edit ec2nodeclass {}: {field}", class.name)
 }
 
-fn of_subnets(class: &Class, found: Result<&Vec<crate::ec2::Subnet>, &CallError>, vpc: Option<&str>) -> Finding {
+fn of_subnets(
+    class: &Class,
+    found: Result<&Vec<crate::ec2::Subnet>, &CallError>,
+    vpc: Option<&str>,
+    ipv6: bool,
+) -> Finding {
     const CHECK: Check = Check::Subnets;
     let name = &class.name;
     let subnets = match found {
@@ -207,6 +213,18 @@ fn of_subnets(class: &Class, found: Result<&Vec<crate::ec2::Subnet>, &CallError>
     }
     let shown = |subnet: &crate::ec2::Subnet| format!("{} in {}", subnet.id, subnet.zone);
     let list = |few: &[&crate::ec2::Subnet]| few.iter().map(|subnet| shown(subnet)).collect::<Vec<_>>().join(", ");
+    let without: Vec<_> = subnets.iter().filter(|subnet| ipv6 && !subnet.ipv6).collect();
+    let associate = |subnet: &crate::ec2::Subnet| {
+        format!("aws ec2 associate-subnet-cidr-block --subnet-id {} --ipv6-cidr-block A_64_OF_THE_VPC", subnet.id)
+    };
+    if let Some(first) = without.first() {
+        let message = format!("the cluster is IPv6, and there is no IPv6 CIDR in {}", list(&without));
+        return if without.len() == subnets.len() {
+            Finding::fail(CHECK, name, message, associate(first))
+        } else {
+            Finding::warn(CHECK, name, message, associate(first))
+        };
+    }
     let full: Vec<_> = subnets.iter().filter(|subnet| subnet.free_addresses == 0).collect();
     let few: Vec<_> = subnets.iter().filter(|subnet| subnet.free_addresses < FEW_ADDRESSES).collect();
     let larger = || edit(class, "choose a larger subnet in spec.subnetSelectorTerms, or free addresses there");

@@ -126,3 +126,51 @@ fn the_table_names_result_and_mend_and_json_has_a_stable_shape() {
     );
     assert!(report.failed());
 }
+
+#[test]
+fn in_an_ipv6_cluster_subnets_without_an_ipv6_cidr_are_named() {
+    use crate::ec2::{ClusterAccess, EksCluster, Family, Subnet};
+    let judged = |services: &str, with: &[bool]| {
+        let subnet = |(number, ipv6): (usize, &bool)| Subnet {
+            id: format!("subnet-{number}"),
+            zone: "us-east-1a".to_owned(),
+            zone_id: "use1-az1".to_owned(),
+            free_addresses: 4_000,
+            vpc_id: "vpc-1".to_owned(),
+            ipv6: *ipv6,
+            tags: Default::default(),
+        };
+        let class = Class {
+            name: "gpu".to_owned(),
+            ready: Ready::Yes,
+            family: Family::Al2023,
+            profile: None,
+            efa: false,
+            subnets: Some(Ok(with.iter().enumerate().map(subnet).collect())),
+            groups: None,
+            images: None,
+            launch: None,
+        };
+        let access = ClusterAccess {
+            name: "prod".to_owned(),
+            endpoint: "https://example.com".to_owned(),
+            certificate_authority: "Y2E=".to_owned(),
+            service_cidr: services.to_owned(),
+        };
+        let cluster = EksCluster { access, arn: String::new(), vpc: Some("vpc-1".to_owned()), authentication: None };
+        let mut facts = account(Ok(()));
+        facts.account = facts.account.map(|account| Account { cluster: Some(Ok(cluster)), ..account });
+        let report = judge(&Facts { classes: vec![class], ..facts });
+        of(&report, Check::Subnets).clone()
+    };
+    let v6 = "fd12:3456::/108";
+    assert_eq!(judged("10.100.0.0/16", &[false]).result, Outcome::Ok);
+    assert_eq!(judged(v6, &[true, true]).result, Outcome::Ok);
+    let one = judged(v6, &[true, false]);
+    assert_eq!(
+        (one.result, one.message.as_str()),
+        (Outcome::Warn, "the cluster is IPv6, and there is no IPv6 CIDR in subnet-1 in us-east-1a",)
+    );
+    assert!(one.mend.unwrap().contains("associate-subnet-cidr-block --subnet-id subnet-1 "));
+    assert_eq!(judged(v6, &[false, false]).result, Outcome::Fail);
+}

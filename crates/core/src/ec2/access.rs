@@ -1,6 +1,6 @@
 //! Whether the configured way to the cluster can be right, before a node is launched that would never register.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::bootstrap::ClusterAccess;
 
@@ -43,6 +43,29 @@ impl EksCluster {
         self.authentication.as_deref() != Some("CONFIG_MAP")
     }
 }
+
+impl ClusterAccess {
+    /// Whether Services, Pods and nodes of the cluster have IPv6 addresses: EKS gives a cluster one family or the other, never both.
+    #[must_use]
+    pub fn is_ipv6(&self) -> bool {
+        self.ipv6_services().is_some()
+    }
+
+    /// The address of the cluster's DNS in an IPv6 cluster: EKS takes the tenth of the range of its Services.
+    pub(super) fn ipv6_dns(&self) -> Option<Ipv6Addr> {
+        self.ipv6_services().map(|range| Ipv6Addr::from(u128::from(range) | DNS))
+    }
+
+    fn ipv6_services(&self) -> Option<Ipv6Addr> {
+        match cidr(&self.service_cidr)? {
+            (IpAddr::V6(range), _) => Some(range),
+            (IpAddr::V4(_), _) => None,
+        }
+    }
+}
+
+/// Where the DNS of a cluster is in the range of its Services.
+const DNS: u128 = 10;
 
 /// The access with what is not configured: as EKS described the cluster, else as the cluster itself shows it. What is configured
 /// stays, right or wrong. `authority` is base64; `services` are the ranges of the cluster's Services.
@@ -116,17 +139,21 @@ pub fn wrong_access(access: &ClusterAccess, authority: Option<&str>, around: &Su
         }
         (Some(_), Some(_) | None) => {}
     }
+    let services = match around.service {
+        Some(IpAddr::V6(_)) => "cluster.kubernetesNetworkConfig.serviceIpv6Cidr",
+        Some(IpAddr::V4(_)) | None => "cluster.kubernetesNetworkConfig.serviceIpv4Cidr",
+    };
     match cidr(service_cidr) {
         None => wrong.push(format!(
             "cluster.serviceCidr: \"{service_cidr}\" is not a CIDR such as 10.100.0.0/16; {} tells it",
-            shown("cluster.kubernetesNetworkConfig.serviceIpv4Cidr")
+            shown(services)
         )),
         Some(range) => {
             if let Some(service) = around.service.filter(|service| !holds(range, *service)) {
                 wrong.push(format!(
                     "cluster.serviceCidr: {service_cidr} does not hold {service}, the address of the service kubernetes; {} \
                      tells it",
-                    shown("cluster.kubernetesNetworkConfig.serviceIpv4Cidr")
+                    shown(services)
                 ));
             }
         }
@@ -195,6 +222,27 @@ mod tests {
         let six = ClusterAccess { service_cidr: "fd12:3456::/108".to_owned(), ..access() };
         let inside = Surroundings { service: Some("fd12:3456::1".parse().unwrap()), ..around() };
         assert_eq!(wrong_access(&six, Some(PEM), &inside), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_family_of_a_cluster_is_that_of_its_services_and_its_dns_is_the_tenth_of_them() {
+        for (services, dns) in [
+            ("10.100.0.0/16", None),
+            ("", None),
+            ("fd00::/200", None),
+            ("fd12:3456:789a::/108", Some("fd12:3456:789a::a")),
+        ] {
+            let access = ClusterAccess { service_cidr: services.to_owned(), ..access() };
+            assert_eq!(access.is_ipv6(), dns.is_some(), "{services}");
+            assert_eq!(access.ipv6_dns().map(|dns| dns.to_string()).as_deref(), dns, "{services}");
+        }
+    }
+
+    #[test]
+    fn in_an_ipv6_cluster_the_command_shows_the_ipv6_range() {
+        let inside = Surroundings { service: Some("fd12:3456::1".parse().unwrap()), ..around() };
+        let wrong = wrong_access(&access(), Some(PEM), &inside);
+        assert!(wrong.len() == 1 && wrong[0].contains("serviceIpv6Cidr"), "{wrong:?}");
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub(super) fn user_data_bottlerocket(bootstrap: &Bootstrap) -> Result<String, Us
     ] {
         kubernetes.insert(key.to_owned(), Value::String(value.clone()));
     }
+    // By itself Bottlerocket takes the DNS of an IPv4 cluster, and by the family of the DNS it chooses the node's address.
+    if let Some(dns) = access.ipv6_dns().filter(|_| bootstrap.kubelet.cluster_dns.is_empty() && !names_dns(&document)) {
+        kubernetes.insert(CLUSTER_DNS.to_owned(), Value::String(dns.to_string()));
+    }
     let labels: Table =
         bootstrap.labels.iter().map(|(key, value)| (key.to_string(), Value::String(value.to_string()))).collect();
     if !labels.is_empty() {
@@ -49,6 +53,15 @@ pub(super) fn user_data_bottlerocket(bootstrap: &Bootstrap) -> Result<String, Us
     checked(bootstrap, toml::to_string(&document).map_err(|_| UserDataError::Toml)?)
 }
 
+/// Where the cluster's DNS is.
+const CLUSTER_DNS: &str = "cluster-dns-ip";
+
+/// Whether the class's own settings say where the cluster's DNS is.
+fn names_dns(document: &Table) -> bool {
+    let kubernetes = document.get("settings").and_then(|settings| settings.get("kubernetes"));
+    kubernetes.and_then(|kubernetes| kubernetes.get(CLUSTER_DNS)).is_some()
+}
+
 /// The kubelet's settings under Bottlerocket's names.
 fn kubelet(bootstrap: &Bootstrap) -> Result<Table, UserDataError> {
     let mut table = Table::new();
@@ -64,7 +77,7 @@ fn kubelet(bootstrap: &Bootstrap) -> Result<Table, UserDataError> {
             "imageGCHighThresholdPercent" => "image-gc-high-threshold-percent",
             "imageGCLowThresholdPercent" => "image-gc-low-threshold-percent",
             "cpuCFSQuota" => "cpu-cfs-quota-enforced",
-            "clusterDNS" => "cluster-dns-ip",
+            "clusterDNS" => CLUSTER_DNS,
             other => return Err(UserDataError::Kubelet { field: other.to_owned() }),
         };
         let text = |text: &String| Value::String(text.clone());
@@ -132,6 +145,23 @@ mod tests {
             ..bootstrap()
         };
         golden("bottlerocket.toml", &user_data_bottlerocket(&bootstrap).unwrap());
+    }
+
+    #[test]
+    fn the_dns_of_an_ipv6_cluster_is_in_the_settings_unless_the_class_names_another() {
+        let dns = |services: &str, own: &str, kubelet: crate::ec2::Kubelet| {
+            let mut bootstrap = Bootstrap { user_data: own.to_owned(), kubelet, ..bootstrap() };
+            services.clone_into(&mut bootstrap.cluster.service_cidr);
+            let settings: Table = user_data_bottlerocket(&bootstrap).unwrap().parse().unwrap();
+            let found = settings["settings"]["kubernetes"].get("cluster-dns-ip").cloned();
+            found.map(|dns| dns.to_string().replace(['"', '[', ']'], ""))
+        };
+        let (v6, own) = ("fd12:3456::/108", "[settings.kubernetes]\ncluster-dns-ip = \"fd00::53\"\n");
+        let kubelet = || crate::ec2::Kubelet { cluster_dns: vec!["fd00::35".to_owned()], ..Default::default() };
+        assert_eq!(dns("10.100.0.0/16", "", Default::default()), None, "Bottlerocket knows it by itself");
+        assert_eq!(dns(v6, "", Default::default()).as_deref(), Some("fd12:3456::a"));
+        assert_eq!(dns(v6, own, Default::default()).as_deref(), Some("fd00::53"));
+        assert_eq!(dns(v6, own, kubelet()).as_deref(), Some("fd00::35"));
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub const NEURON: &str = "aws.amazon.com/neuron";
 pub const EFA: &str = "vpc.amazonaws.com/efa";
 
 const MIB: i64 = 1024 * 1024;
+/// Addresses of a prefix, a /28.
+const PREFIX: u32 = 16;
 
 /// One instance type. Nothing about a type is hard-coded but its list price.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +54,9 @@ pub struct InstanceTypeInfo {
     /// Local disks together, in gigabytes; 0 without any.
     #[serde(default)]
     pub local_storage_gb: u64,
+    /// Whether it runs on Xen: the VPC network gives neither prefixes nor IPv6 addresses to pods there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub xen: bool,
 }
 
 /// GPUs of one model.
@@ -130,11 +135,28 @@ impl InstanceTypeInfo {
     /// addresses of each but its own, plus two on the host network. Source: the EKS `max-pods` formula.
     #[must_use]
     pub fn max_pods(&self, layout: &[NetworkInterface]) -> u32 {
+        self.addresses_for_pods(layout).saturating_add(2)
+    }
+
+    /// The same for a VPC network that gives prefixes of 16 addresses, and no more than AWS recommends for one kubelet; `None`
+    /// for a type on Xen, which gets single addresses even then.
+    ///
+    /// In an IPv6 cluster the prefixes are larger, and it is counted alike. Source: the EKS user guide, "Assign more IP addresses
+    /// to Amazon EKS nodes with prefixes".
+    #[must_use]
+    pub fn max_pods_of_prefixes(&self, layout: &[NetworkInterface]) -> Option<u32> {
+        let recommended = if self.vcpu < 30 { 110 } else { 250 };
+        let pods = self.addresses_for_pods(layout).saturating_mul(PREFIX).saturating_add(2);
+        (!self.xen).then_some(pods.min(recommended))
+    }
+
+    /// Addresses beside those of the interfaces themselves.
+    fn addresses_for_pods(&self, layout: &[NetworkInterface]) -> u32 {
         let first_card = self.network_cards.iter().min_by_key(|card| card.index);
         let interfaces = first_card.map_or(1, |card| card.max_interfaces);
         let efa_only = layout.iter().any(|entry| entry.card == 0 && entry.kind == InterfaceKind::EfaOnly);
         let usable = interfaces.saturating_sub(u32::from(efa_only)).max(1);
-        usable.saturating_mul(self.ipv4_per_interface.saturating_sub(1)).saturating_add(2)
+        usable.saturating_mul(self.ipv4_per_interface.saturating_sub(1))
     }
 
     /// Extended resources of accelerators.
@@ -204,6 +226,7 @@ pub(crate) mod tests {
             usage_classes: vec![UsageClass::OnDemand, UsageClass::Spot, UsageClass::CapacityBlock],
             architectures: vec!["x86_64".to_owned()],
             local_storage_gb: 30_400,
+            xen: false,
         }
     }
 
@@ -245,6 +268,49 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn prefixes_give_sixteen_times_the_pods_up_to_what_aws_recommends_for_a_kubelet() {
+        let efa_only = NetworkInterface {
+            card: 0,
+            device: 1,
+            kind: InterfaceKind::EfaOnly,
+            security_groups: Vec::new(),
+            delete_on_termination: true,
+        };
+        for (info, layout, single, prefixes) in [
+            // t3.nano: 2 interfaces of 2 addresses.
+            (plain("t3.nano", 2, 1, 2, 2), &[][..], 4, Some(34)),
+            (plain("m5.large", 2, 8, 3, 10), &[][..], 29, Some(110)),
+            (plain("m5.4xlarge", 16, 64, 8, 30), &[][..], 234, Some(110)),
+            (plain("m5.8xlarge", 32, 128, 8, 30), &[][..], 234, Some(250)),
+            (p5(), &[][..], 100, Some(250)),
+            (
+                InstanceTypeInfo { network_cards: vec![card(0, &[], 2)], ipv4_per_interface: 5, ..p5() },
+                std::slice::from_ref(&efa_only),
+                6,
+                Some(66),
+            ),
+            (InstanceTypeInfo { xen: true, ..plain("m4.large", 2, 8, 2, 10) }, &[][..], 20, None),
+        ] {
+            let found = (info.max_pods(layout), info.max_pods_of_prefixes(layout));
+            assert_eq!(found, (single, prefixes), "{}", info.name);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn prefixes_make_at_least_as_many_pods_as_single_addresses_up_to_what_is_recommended(
+            vcpu in 1_u32..200, interfaces in 1_u32..30, ipv4 in 1_u32..60
+        ) {
+            let info = plain("any", vcpu, 8, interfaces, ipv4);
+            let most = if vcpu >= 30 { 250 } else { 110 };
+            let addresses = interfaces * (ipv4 - 1) * 16 + 2;
+            let found = info.max_pods_of_prefixes(&[]);
+            proptest::prop_assert_eq!(found, Some(std::cmp::min(addresses, most)));
+            proptest::prop_assert!(found >= Some(info.max_pods(&[]).min(most)));
+        }
+    }
+
+    #[test]
     fn absurd_sizes_saturate_instead_of_wrapping() {
         let absurd = InstanceTypeInfo {
             vcpu: u32::MAX,
@@ -254,6 +320,7 @@ pub(crate) mod tests {
             ..p5()
         };
         assert!(absurd.allocatable(absurd.max_pods(&[]), &KeptBack::default()).get(CPU) > 0);
+        assert_eq!(absurd.max_pods_of_prefixes(&[]), Some(250));
         let tiny = plain("tiny", 0, 0, 0, 0);
         assert_eq!(tiny.allocatable(tiny.max_pods(&[]), &KeptBack::default()).get(MEMORY), 0);
     }

@@ -190,6 +190,9 @@ pub struct Subnet {
     pub free_addresses: u32,
     /// VPC.
     pub vpc_id: String,
+    /// Whether it has an IPv6 CIDR.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ipv6: bool,
     /// Tags.
     pub tags: Tags,
 }
@@ -240,7 +243,7 @@ pub struct Reservation {
     pub block: bool,
     /// Whether only launches that name it use it; else it is open.
     pub targeted: bool,
-    /// Name of the cluster placement group it was made in. A launch must name the group then, and must name none
+    /// Name of the cluster placement group it was made in, or its id if another account shares it. A launch must name the group then, and must name none
     /// otherwise: EC2 answers as if there were no capacity, although the reservation has capacity.
     pub placement_group: Option<String>,
     /// Hosts.

@@ -43,6 +43,9 @@ pub struct TemplateSpec {
     pub subnet_id: Option<String>,
     /// Whether the primary interface gets a public address; `None` leaves it to the subnet.
     pub public_address: Option<bool>,
+    /// Whether the primary interface gets an IPv6 address that stays: nodes of an IPv6 cluster need one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub primary_ipv6: bool,
     /// Instance metadata.
     pub metadata: MetadataOptions,
     /// User data, not yet base64.
@@ -126,6 +129,10 @@ impl TemplateSpec {
                 .optional(number(device.initialization_rate_mib).as_deref())
                 .number(u64::from(device.delete_on_termination));
         }
+        // What came later is hashed only where it is used: the names of all other templates stay.
+        if self.primary_ipv6 {
+            fields = fields.text("primary ipv6");
+        }
         fields.finish()
     }
 
@@ -160,6 +167,7 @@ mod tests {
             }],
             subnet_id: None,
             public_address: None,
+            primary_ipv6: false,
             metadata: MetadataOptions::default(),
             user_data: "hello".to_owned(),
             block_devices: vec![BlockDevice {
@@ -182,12 +190,20 @@ mod tests {
     }
 
     #[test]
+    fn the_name_of_a_known_template_is_pinned() {
+        assert_eq!(spec().content_hash(), "qkpzhjzhvncwew3er7cylpryru3fvlf2j35adoaqudcb2zlepima");
+        let stored = serde_json::to_value(spec()).unwrap();
+        assert!(stored.get("primaryIpv6").is_none(), "what nobody uses is not written");
+        assert_eq!(serde_json::from_value::<TemplateSpec>(stored).unwrap(), spec());
+    }
+
+    #[test]
     fn equal_content_has_one_name_and_any_change_another() {
         let name = spec().name();
         assert_eq!(name, spec().name());
         // EC2 allows 3 to 128 characters of letters, digits and ( ) . - / _
         assert_eq!(name.len(), 59);
-        let mut changed: Vec<TemplateSpec> = std::iter::repeat_n(spec(), 14).collect();
+        let mut changed: Vec<TemplateSpec> = std::iter::repeat_n(spec(), 15).collect();
         changed[0].image_id = "ami-2".to_owned();
         changed[1].instance_profile = "other".to_owned();
         changed[2].network_interfaces[0].kind = InterfaceKind::Efa;
@@ -202,7 +218,8 @@ mod tests {
         changed[11].metadata.hop_limit = 2;
         changed[12].block_devices[0].initialization_rate_mib = Some(300);
         changed[13].capacity_type = CapacityType::Spot;
+        changed[14].primary_ipv6 = true;
         let names: std::collections::BTreeSet<_> = changed.iter().map(TemplateSpec::name).chain([name]).collect();
-        assert_eq!(names.len(), 15);
+        assert_eq!(names.len(), 16);
     }
 }

@@ -81,7 +81,7 @@ impl TypeView {
     /// The type as the node it becomes, at this price per hour, and at these in each zone.
     #[must_use]
     pub fn new(instance_type: &str, new: NewNode, price: Option<u64>, zonal: BTreeMap<Arc<str>, u64>) -> Self {
-        let NewNode { node, capacity, overhead, interfaces: _ } = new;
+        let NewNode { node, capacity, overhead, interfaces: _, max_pods: _ } = new;
         let (node, overhead) = (Arc::new(node), Arc::new(overhead));
         Self { name: instance_type.into(), node, overhead, capacity, price, zonal, refused: None }
     }

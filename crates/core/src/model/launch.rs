@@ -98,7 +98,7 @@ pub struct LaunchParameters {
     pub template_id: String,
     /// Its version: always a number, never `$Latest`.
     pub template_version: u64,
-    /// Name of the placement group, if one is used.
+    /// Name of the placement group, if one is used, or its id if another account shares it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement_group: Option<String>,
     /// The call that is sent.

@@ -109,6 +109,11 @@ pub enum Exclusion {
     MembersElsewhere,
     /// The node class has no subnet in the zone.
     NoSubnet,
+    /// The cluster is IPv6, and the subnets of the zone are not.
+    NoIpv6Cidr {
+        /// The subnets.
+        subnets: Vec<String>,
+    },
     /// No subnet of the zone has enough free addresses.
     TooFewAddresses {
         /// Needed.
@@ -174,6 +179,7 @@ impl Exclusion {
             | Self::VolumeElsewhere
             | Self::MembersElsewhere
             | Self::NoSubnet
+            | Self::NoIpv6Cidr { .. }
             | Self::TooFewAddresses { .. }
             | Self::PriceUnknown
             | Self::TooManyCandidates
@@ -228,6 +234,10 @@ impl fmt::Display for Exclusion {
             Self::VolumeElsewhere => f.write_str("a volume of the gang is in another zone"),
             Self::MembersElsewhere => f.write_str("running members of the gang are in another zone"),
             Self::NoSubnet => f.write_str("no subnet in the zone"),
+            Self::NoIpv6Cidr { subnets } => {
+                let has = if subnets.len() == 1 { "has" } else { "have" };
+                write!(f, "the cluster is IPv6, and {} {has} no IPv6 CIDR", subnets.join(", "))
+            }
             Self::TooFewAddresses { needed, free } => write!(f, "{needed} addresses needed, {free} free"),
             Self::PriceUnknown => f.write_str("no price is known"),
             Self::NoCapacity { until } => {

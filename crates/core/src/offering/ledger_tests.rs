@@ -122,6 +122,7 @@ fn hosts_and_addresses_are_taken_until_a_later_reading_counts_them() {
         zone_id: "id-a".to_owned(),
         free_addresses: 100,
         vpc_id: String::new(),
+        ipv6: false,
         tags: BTreeMap::new(),
     };
     let launch = |won: Option<i64>| Claim {

@@ -36,6 +36,8 @@ pub struct ClassTemplate {
     pub max_pods: Option<u32>,
     /// `podsPerCore` of the kubelet.
     pub pods_per_core: Option<u32>,
+    /// Whether the network gives prefixes of addresses, and the user data can say how many pods that makes.
+    pub prefixes: bool,
     /// What the kubelet keeps back from pods.
     pub kept: KeptBack,
     /// The volume that pods write to; `None`: that of the image.
@@ -66,6 +68,8 @@ pub struct NewNode {
     pub overhead: Usage,
     /// Its network interfaces, in order of card and device, without security groups.
     pub interfaces: Vec<NetworkInterface>,
+    /// `maxPods` that its user data has to say although its class does not: by itself the image counts without prefixes.
+    pub max_pods: Option<u32>,
 }
 
 /// The node that `info` becomes. `daemons` are the pods of the cluster's DaemonSets, one each.
@@ -81,7 +85,8 @@ pub fn new_node(
     daemons: &[Shape],
 ) -> NewNode {
     let interfaces = class.layout(info, purpose);
-    let pods = class.pods(info, &interfaces);
+    let max_pods = class.pods_of_prefixes(info, &interfaces);
+    let pods = class.pods(info, max_pods, &interfaces);
     let storage = class.ephemeral_storage(info);
     let mut capacity = info.capacity();
     capacity.set(EFA, i64::from(efa_count(&interfaces)));
@@ -110,7 +115,7 @@ pub fn new_node(
     }
     // Pods of a DaemonSet never meet on a node, and nobody else's shape counts them.
     overhead.own_shape_pods = 0;
-    NewNode { node, capacity, overhead, interfaces }
+    NewNode { node, capacity, overhead, interfaces, max_pods }
 }
 
 impl NewNode {
@@ -158,9 +163,14 @@ impl ClassTemplate {
         slots.into_iter().map(interface).collect()
     }
 
+    /// Pods that the prefixes of the network have addresses for, where that is what counts.
+    fn pods_of_prefixes(&self, info: &InstanceTypeInfo, interfaces: &[NetworkInterface]) -> Option<u32> {
+        if self.prefixes && self.max_pods.is_none() { info.max_pods_of_prefixes(interfaces) } else { None }
+    }
+
     /// Pods the kubelet takes.
-    fn pods(&self, info: &InstanceTypeInfo, interfaces: &[NetworkInterface]) -> u32 {
-        let most = self.max_pods.unwrap_or_else(|| info.max_pods(interfaces));
+    fn pods(&self, info: &InstanceTypeInfo, of_prefixes: Option<u32>, interfaces: &[NetworkInterface]) -> u32 {
+        let most = self.max_pods.or(of_prefixes).unwrap_or_else(|| info.max_pods(interfaces));
         // 0 means no limit to the kubelet.
         let per_core = self.pods_per_core.filter(|pods| *pods > 0);
         per_core.map_or(most, |pods| most.min(pods.saturating_mul(info.vcpu)))
@@ -280,6 +290,25 @@ mod tests {
         assert_eq!(per_core.node.allocatable.get(PODS), 16);
         let unlimited = of(&ClassTemplate { pods_per_core: Some(0), ..ClassTemplate::default() }, &m5, &[]);
         assert_eq!(unlimited.node.allocatable.get(PODS), 58);
+    }
+
+    #[test]
+    fn a_node_with_prefixes_takes_more_pods_and_its_user_data_has_to_say_so() {
+        let prefixes = || ClassTemplate { prefixes: true, ..ClassTemplate::default() };
+        let found = |class: &ClassTemplate, info: &InstanceTypeInfo| {
+            let new = of(class, info, &[]);
+            assert_eq!(new.node.allocatable.get(PODS), new.capacity.get(PODS));
+            (new.node.allocatable.get(PODS), new.max_pods)
+        };
+        assert_eq!(found(&ClassTemplate::default(), &plain_type()), (58, None));
+        assert_eq!(found(&prefixes(), &plain_type()), (110, Some(110)));
+        assert_eq!(found(&prefixes(), &p5()), (250, Some(250)));
+        // What the class says counts, and is in the user data anyway.
+        assert_eq!(found(&ClassTemplate { max_pods: Some(40), ..prefixes() }, &plain_type()), (40, None));
+        // The kubelet takes the smaller one by itself.
+        assert_eq!(found(&ClassTemplate { pods_per_core: Some(2), ..prefixes() }, &plain_type()), (16, Some(110)));
+        let xen = InstanceTypeInfo { xen: true, ..plain_type() };
+        assert_eq!(found(&prefixes(), &xen), (58, None));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub struct Candidate {
     /// The reservation it goes into.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Target>,
-    /// Name of the group the reservation was made in.
+    /// Name of the group the reservation was made in, or its id if another account shares it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation_group: Option<String>,
     /// Price of one node in micro-dollars per hour.
@@ -159,6 +159,9 @@ pub struct PoolOffer {
     pub max_nodes_per_batch: u32,
     /// Subnets of its node class.
     pub subnets: Vec<Subnet>,
+    /// Whether its nodes need an IPv6 address, and so a subnet that has one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ipv6: bool,
     /// Reservations of its node class; hosts assigned to other batches are already taken off the free ones.
     #[serde(default)]
     pub reservations: Vec<Reservation>,
@@ -500,7 +503,11 @@ impl<'a> Place<'a> {
         if input.volume_zones.is_some_and(|zones| !zones.contains(zone)) {
             return Err(Exclusion::VolumeElsewhere);
         }
-        let in_zone: Vec<_> = pool.subnets.iter().filter(|subnet| subnet.zone == zone).collect();
+        let (in_zone, without): (Vec<_>, Vec<_>) =
+            pool.subnets.iter().filter(|subnet| subnet.zone == zone).partition(|subnet| subnet.ipv6 || !pool.ipv6);
+        if in_zone.is_empty() && !without.is_empty() {
+            return Err(Exclusion::NoIpv6Cidr { subnets: without.iter().map(|subnet| subnet.id.clone()).collect() });
+        }
         let roomy = |subnet: &&&Subnet| !input.refusals.subnet_full(&subnet.id, need.nodes, input.now);
         let most = |subnet: &&&Subnet| (subnet.free_addresses, Reverse(subnet.id.clone()));
         let needed = u64::from(need.nodes) * u64::from(need.addresses_per_node);

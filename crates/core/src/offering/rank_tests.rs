@@ -35,6 +35,7 @@ fn subnet(id: &str, zone: &str, free_addresses: u32) -> Subnet {
         zone_id: format!("id-{zone}"),
         free_addresses,
         vpc_id: "vpc-1".to_owned(),
+        ipv6: false,
         tags: BTreeMap::new(),
     }
 }
@@ -52,6 +53,7 @@ fn pool(name: &str, weight: u32) -> PoolOffer {
         ceilings: Vec::new(),
         max_nodes_per_batch: 1000,
         subnets: vec![subnet("s-a", "a", 100), subnet("s-b", "b", 100), subnet("s-b2", "b", 200)],
+        ipv6: false,
         reservations: Vec::new(),
         min_values: Vec::new(),
     }
@@ -531,4 +533,29 @@ fn the_change_that_an_exclusion_names_makes_candidates_and_less_does_not() {
         crowded.pools[0].subnets = vec![subnet("s-a", "a", u32::try_from(free).unwrap())];
         assert_eq!(!rank(&crowded).candidates.is_empty(), candidates, "{free} addresses");
     }
+}
+
+#[test]
+fn in_an_ipv6_cluster_a_subnet_without_an_ipv6_cidr_is_excluded_by_name() {
+    let mut world = world();
+    world.pools[0].ipv6 = true;
+    let subnets = |world: &World| -> BTreeSet<String> {
+        rank(world).candidates.into_iter().map(|ranked| ranked.candidate.subnet_id).collect()
+    };
+    let excluded = |world: &World, zone: &str| {
+        let ranking = rank(world);
+        let of_zone = ranking.excluded.into_iter().filter(|one| one.zone.as_deref() == Some(zone));
+        of_zone.map(|one| one.reason.to_string()).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(subnets(&world), set(&[]));
+    assert_eq!(excluded(&world, "a"), ["the cluster is IPv6, and s-a has no IPv6 CIDR"]);
+    assert_eq!(excluded(&world, "b"), ["the cluster is IPv6, and s-b, s-b2 have no IPv6 CIDR"]);
+    // The other one of the zone has more addresses, and is none.
+    world.pools[0].subnets[1].ipv6 = true;
+    assert_eq!(subnets(&world), set(&["s-b"]));
+    assert_eq!(excluded(&world, "b"), Vec::<String>::new());
+    world.pools[0].subnets[1].free_addresses = 7;
+    assert_eq!(excluded(&world, "b"), ["8 addresses needed, 7 free"]);
+    world.pools[0].ipv6 = false;
+    assert_eq!(subnets(&world), set(&["s-a", "s-b2"]));
 }

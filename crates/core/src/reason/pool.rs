@@ -102,7 +102,7 @@ impl Exclusion {
             | Self::ReservationTooSmall { .. }
             | Self::ReservationNotStarted { .. }
             | Self::ReservationEnds { .. } => Code::Reservation,
-            Self::NoSubnet | Self::TooFewAddresses { .. } => Code::Addresses,
+            Self::NoSubnet | Self::NoIpv6Cidr { .. } | Self::TooFewAddresses { .. } => Code::Addresses,
             Self::PriceUnknown => Code::PriceUnknown,
             Self::NoCapacity { .. } => Code::InsufficientCapacity,
             Self::Refused { .. } => Code::Quota,
@@ -137,6 +137,7 @@ impl Exclusion {
             | Self::VolumeElsewhere
             | Self::MembersElsewhere
             | Self::NoSubnet
+            | Self::NoIpv6Cidr { .. }
             | Self::PriceUnknown
             | Self::NoCapacity { .. }
             | Self::Refused { .. }
@@ -174,7 +175,7 @@ impl Exclusion {
             Self::NotOffered | Self::VolumeElsewhere | Self::MembersElsewhere => PoolChange::OtherZone,
             Self::NoReservation | Self::ReservationEnds { .. } => PoolChange::Reservation { hosts: None },
             Self::ReservationTooSmall { needed, .. } => PoolChange::Reservation { hosts: Some(*needed) },
-            Self::NoSubnet => PoolChange::Subnet { addresses: None },
+            Self::NoSubnet | Self::NoIpv6Cidr { .. } => PoolChange::Subnet { addresses: None },
             Self::TooFewAddresses { needed, .. } => PoolChange::Subnet { addresses: Some(*needed) },
             Self::PriceUnknown => PoolChange::Price,
             Self::ReservationNotStarted { .. }

@@ -197,6 +197,13 @@ fn limit(
             ),
         );
     }
+    let subnet = candidate.origin.subnet.as_str();
+    if candidate.wants_ipv6() && world.subnets.get(subnet).is_some_and(|s| s.ipv6_cidr.is_none()) {
+        // That the addresses are of the subnet's range is documented; the code for a subnet without one is that of
+        // ModifySubnetAttribute, which asks for the range too.
+        let message = format!("The subnet '{subnet}' has no IPv6 CIDR block to assign IPv6 addresses from.");
+        return none("InvalidParameterValue", message);
+    }
     let mut limit = Limit { most: wanted, error: None };
     for kind in order.drawn.of_pool(name, zone, order.capacity_type) {
         if let FaultKind::ErrorItem { code, message } = kind {
@@ -217,7 +224,6 @@ fn limit(
         });
     }
     let each = candidate.addresses().max(1);
-    let subnet = candidate.origin.subnet.as_str();
     let free = world.subnets.get(subnet).map_or(0, |s| s.available());
     limit.to(free.saturating_sub(assigned.get(subnet).copied().unwrap_or(0)) / each, || {
         let message = format!(

@@ -107,4 +107,9 @@ impl Candidate {
     pub(crate) fn addresses(&self) -> u32 {
         self.interfaces.iter().map(InterfaceSpec::addresses).sum()
     }
+
+    /// Whether an interface asks for IPv6 addresses.
+    pub(crate) fn wants_ipv6(&self) -> bool {
+        self.interfaces.iter().any(|interface| interface.ipv6 > 0)
+    }
 }

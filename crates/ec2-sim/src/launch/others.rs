@@ -10,7 +10,6 @@ use crate::interfaces::InterfaceSpec;
 use crate::scenario::ScenarioError;
 use crate::state::World;
 use crate::state::fleets::Origin;
-use crate::state::instances::InterfaceKind;
 
 /// Starts the instances of others that the scenario declares; they run at once.
 ///
@@ -43,7 +42,7 @@ pub(crate) fn place_others(world: &mut World, now: Timestamp) -> Result<(), Scen
             priority: None,
             group: None,
             image: "ami-00000000000000000".to_owned(),
-            interfaces: vec![InterfaceSpec { card: 0, device: 0, kind: InterfaceKind::Plain, prefixes: 0 }],
+            interfaces: vec![InterfaceSpec::plain()],
             security_groups: vec![],
             user_data: None,
             ends_itself_after: None,

@@ -80,7 +80,10 @@ fn start(
                 address = taken;
             }
         }
+        let subnet = world.subnets.get_mut(&candidate.origin.subnet);
         interfaces.push(Interface {
+            ipv6: subnet.map(|subnet| subnet.take_ipv6(spec.ipv6)).unwrap_or_default(),
+            primary_ipv6: spec.primary_ipv6,
             id: world.ids.resource("eni"),
             card: spec.card,
             device: spec.device,

@@ -403,7 +403,7 @@ fn check_count(world: &World) -> Result<(), ApiError> {
 pub(super) fn check_group(world: &World, group: Option<&String>, instance_type: &InstanceType) -> Result<(), ApiError> {
     let Some(name) = group else { return Ok(()) };
     placement_groups::check_available(world, name)?;
-    let strategy = placement_groups::find(world, name)?.strategy.name();
+    let strategy = placement_groups::known(world, name)?.strategy.name();
     if instance_type.strategies.iter().any(|s| s == strategy) {
         return Ok(());
     }

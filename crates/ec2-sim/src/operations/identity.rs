@@ -29,6 +29,11 @@ pub(super) fn cluster(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiEr
     let cluster = named(world, call.form.required("name")?)?;
     let scenario = &world.scenario;
     let subnets: Vec<&String> = world.subnets.keys().collect();
+    let network = if cluster.service_cidr.contains(':') {
+        json!({"serviceIpv6Cidr": cluster.service_cidr, "ipFamily": "ipv6"})
+    } else {
+        json!({"serviceIpv4Cidr": cluster.service_cidr, "ipFamily": "ipv4"})
+    };
     Ok(Reply::json(json!({"cluster": {
         "name": cluster.name,
         "arn": format!("arn:aws:eks:{}:{}:cluster/{}", scenario.region, scenario.account, cluster.name),
@@ -42,7 +47,7 @@ pub(super) fn cluster(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiEr
             "vpcId": cluster.vpc.as_ref().unwrap_or(&scenario.vpc),
         },
         "accessConfig": {"authenticationMode": cluster.authentication_mode},
-        "kubernetesNetworkConfig": {"serviceIpv4Cidr": cluster.service_cidr, "ipFamily": "ipv4"},
+        "kubernetesNetworkConfig": network,
         "status": "ACTIVE",
         "certificateAuthority": {"data": cluster.certificate_authority},
         "platformVersion": "eks.1",

@@ -216,6 +216,8 @@ pub(super) fn write(xml: &mut Xml, world: &World, i: &Instance, now: Timestamp) 
     if state != LifeState::Terminated {
         xml.text("privateDnsName", &i.private_dns);
         xml.text("privateIpAddress", &i.private_ip.to_string());
+        let ipv6 = i.interfaces.iter().find_map(|interface| interface.ipv6.first());
+        xml.optional("ipv6Address", ipv6.map(ToString::to_string).as_deref());
         xml.text("subnetId", &i.subnet);
         xml.text("vpcId", &scenario.vpc);
     }
@@ -257,6 +259,12 @@ pub(super) fn write(xml: &mut Xml, world: &World, i: &Instance, now: Timestamp) 
         xml.text("status", "in-use");
         let address = interface.address.map(|ip| ip.to_string());
         xml.optional("privateIpAddress", address.as_deref());
+        if !interface.ipv6.is_empty() {
+            xml.list("ipv6AddressesSet", interface.ipv6.iter().enumerate(), |xml, (index, address)| {
+                xml.text("ipv6Address", &address.to_string());
+                xml.flag("isPrimaryIpv6", interface.primary_ipv6 && index == 0);
+            });
+        }
         xml.node("attachment", |xml| {
             xml.number("deviceIndex", interface.device);
             xml.number("networkCardIndex", interface.card);

@@ -57,6 +57,13 @@ pub(super) fn subnets(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiEr
         xml.text("availabilityZoneId", &s.zone_id);
         xml.flag("defaultForAz", s.default_for_zone);
         xml.flag("mapPublicIpOnLaunch", false);
+        if let Some(cidr) = &s.ipv6_cidr {
+            xml.list("ipv6CidrBlockAssociationSet", [cidr], |xml, cidr| {
+                xml.text("associationId", &s.id.replacen("subnet-", "subnet-cidr-assoc-", 1));
+                xml.text("ipv6CidrBlock", cidr);
+                xml.node("ipv6CidrBlockState", |xml| xml.text("state", "associated"));
+            });
+        }
         xml.tags(&s.tags);
     });
     xml.optional("nextToken", next.as_deref());

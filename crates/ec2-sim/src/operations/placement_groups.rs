@@ -43,6 +43,7 @@ pub(super) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
         visible_at: call.visible_at(),
         available_at: later(call.now, seconds(world.scenario.delays.placement_group_seconds)),
         foreign: false,
+        owner: None,
     };
     let mut xml = Xml::new();
     xml.node("placementGroup", |xml| write(xml, world, name, &group));
@@ -62,7 +63,7 @@ pub(super) fn describe(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiE
     }
     let found = world.groups.iter().filter(|(_, group)| group.visible_at <= world.now).filter(|(name, group)| {
         (names.is_empty() || names.contains(name)) && (ids.is_empty() || ids.contains(&group.id)) && {
-            let arn = world.arn("placement-group", name);
+            let arn = world.group_arn(name);
             filters.pass(&group.tags, |filter| match filter {
                 "group-name" => Some(name),
                 "group-arn" => Some(&arn),
@@ -96,9 +97,20 @@ pub(super) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     Ok(Reply::success().about(name))
 }
 
+/// The group that a caller names; one that is shared by another account has no name here.
+///
 /// # Errors
 /// `InvalidPlacementGroup.Unknown`.
 pub(super) fn find<'a>(world: &'a World, name: &str) -> Result<&'a Group, ApiError> {
+    let group = known(world, name)?;
+    if group.owner.is_none() { Ok(group) } else { Err(unknown(name)) }
+}
+
+/// The group, whosever it is.
+///
+/// # Errors
+/// `InvalidPlacementGroup.Unknown`.
+pub(super) fn known<'a>(world: &'a World, name: &str) -> Result<&'a Group, ApiError> {
     world.groups.get(name).filter(|g| g.visible_at <= world.now).ok_or_else(|| unknown(name))
 }
 
@@ -117,7 +129,7 @@ pub(super) fn find_by_id(world: &World, id: &str) -> Result<String, ApiError> {
 /// # Errors
 /// What a launch is answered into a group that is not ready yet.
 pub(super) fn check_available(world: &World, name: &str) -> Result<(), ApiError> {
-    let group = find(world, name)?;
+    let group = known(world, name)?;
     if group.available_at <= world.now {
         return Ok(());
     }
@@ -153,7 +165,7 @@ fn write(xml: &mut Xml, world: &World, name: &str, group: &Group) {
     xml.text("strategy", group.strategy.name());
     xml.text("state", state(world, group));
     xml.text("groupId", &group.id);
-    xml.text("groupArn", &world.arn("placement-group", name));
+    xml.text("groupArn", &world.group_arn(name));
     if group.strategy == Strategy::Partition {
         xml.number("partitionCount", group.partitions.unwrap_or(7));
     }

@@ -337,7 +337,7 @@ pub(super) fn check_target(
 /// The name of the cluster group that an ARN names.
 fn group_of(world: &World, arn: &str, instance_type: &InstanceType) -> Result<String, ApiError> {
     let name = arn.rsplit_once(":placement-group/").map_or(arn, |(_, name)| name);
-    let group = super::placement_groups::find(world, name)?;
+    let group = super::placement_groups::known(world, name)?;
     if group.strategy != Strategy::Cluster || !instance_type.strategies.iter().any(|s| s == "cluster") {
         return Err(ApiError::client(
             world.scenario.choices.refusal.code(),
@@ -367,7 +367,7 @@ fn end_type(r: &Reservation) -> &'static str {
 }
 
 fn group_arn(world: &World, r: &Reservation) -> Option<String> {
-    r.group.as_ref().map(|name| world.arn("placement-group", name))
+    r.group.as_ref().map(|name| world.group_arn(name))
 }
 
 fn answer(world: &World, reservation: &Reservation, now: Timestamp) -> Reply {

@@ -47,7 +47,9 @@ pub(super) fn write(xml: &mut Xml, data: &Form) {
                 });
             }
             xml.optional("interfaceType", interface.get("InterfaceType"));
+            xml.optional("ipv6AddressCount", interface.get("Ipv6AddressCount"));
             xml.optional("networkCardIndex", interface.get("NetworkCardIndex"));
+            xml.optional("primaryIpv6", interface.get("PrimaryIpv6"));
             xml.optional("subnetId", interface.get("SubnetId"));
         });
     }

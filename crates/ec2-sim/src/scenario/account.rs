@@ -49,6 +49,9 @@ pub struct GroupSpec {
     /// `cluster`, `spread` or `partition`.
     #[serde(default)]
     pub strategy: Strategy,
+    /// The account that shares it, which then is named by its id alone; absent: that of the scenario.
+    #[serde(default)]
+    pub owner: Option<String>,
     /// Tags.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
@@ -91,7 +94,7 @@ pub struct ClusterSpec {
     pub endpoint: String,
     /// The CA bundle in base64.
     pub certificate_authority: String,
-    /// The services' IPv4 block.
+    /// The services' block; an IPv6 one makes it an IPv6 cluster.
     pub service_cidr: String,
     /// The VPC; absent: that of the scenario.
     pub vpc: Option<String>,

@@ -22,4 +22,6 @@ pub(crate) struct Group {
     pub(crate) available_at: Timestamp,
     /// Whether it belongs to others and was there from the start.
     pub(crate) foreign: bool,
+    /// The account that shares it, if it is another's.
+    pub(crate) owner: Option<String>,
 }

@@ -1,7 +1,7 @@
 //! Instances and their life, which follows from points in time alone.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -90,6 +90,9 @@ pub(crate) struct Interface {
     pub(crate) device: u32,
     pub(crate) kind: InterfaceKind,
     pub(crate) address: Option<Ipv4Addr>,
+    pub(crate) ipv6: Vec<Ipv6Addr>,
+    /// Whether the first of these stays as long as the interface does.
+    pub(crate) primary_ipv6: bool,
 }
 
 /// What an interface can do.

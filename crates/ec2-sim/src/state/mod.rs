@@ -137,6 +137,7 @@ impl World {
                 visible_at: now,
                 available_at: now,
                 foreign: true,
+                owner: spec.owner.filter(|owner| *owner != self.scenario.account),
             };
             self.groups.insert(spec.name, group);
         }
@@ -290,6 +291,13 @@ impl World {
     /// `arn:aws:ec2:<region>:<account>:<kind>/<name>`.
     pub(crate) fn arn(&self, kind: &str, name: &str) -> String {
         format!("arn:aws:ec2:{}:{}:{kind}/{name}", self.scenario.region, self.scenario.account)
+    }
+
+    /// The ARN of a placement group: one that is shared is its owner's.
+    pub(crate) fn group_arn(&self, name: &str) -> String {
+        let owner = self.groups.get(name).and_then(|group| group.owner.as_ref());
+        let account = owner.unwrap_or(&self.scenario.account);
+        format!("arn:aws:ec2:{}:{account}:placement-group/{name}", self.scenario.region)
     }
 
     /// The identity every caller has.

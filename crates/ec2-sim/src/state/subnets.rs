@@ -1,15 +1,16 @@
 //! Subnets and their addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::scenario::{Block, Subnet, Zone};
+use crate::scenario::{Block, Subnet, Zone, ipv6_block};
 
 /// A subnet with the addresses in use.
 #[derive(Debug, Clone)]
 pub(crate) struct SubnetState {
     pub(crate) id: String,
     pub(crate) cidr: String,
+    pub(crate) ipv6_cidr: Option<String>,
     pub(crate) zone: String,
     pub(crate) zone_id: String,
     pub(crate) tags: BTreeMap<String, String>,
@@ -18,6 +19,8 @@ pub(crate) struct SubnetState {
     /// Addresses that may be in use at once.
     capacity: u32,
     used: BTreeSet<u32>,
+    /// IPv6 addresses that were ever taken: there are more than any run takes, and none is taken twice.
+    ipv6_taken: u64,
 }
 
 impl SubnetState {
@@ -27,6 +30,7 @@ impl SubnetState {
         Self {
             id: subnet.id.clone(),
             cidr: subnet.cidr.clone(),
+            ipv6_cidr: subnet.ipv6_cidr.clone(),
             zone: zone.name.clone(),
             zone_id: zone.zone_id.clone(),
             tags: subnet.tags.clone(),
@@ -34,7 +38,17 @@ impl SubnetState {
             block,
             capacity: subnet.free_addresses.unwrap_or(usable).min(usable),
             used: BTreeSet::new(),
+            ipv6_taken: 0,
         }
+    }
+
+    /// IPv6 addresses of its block; none without one.
+    pub(crate) fn take_ipv6(&mut self, count: u32) -> Vec<Ipv6Addr> {
+        let Some(base) = self.ipv6_cidr.as_deref().and_then(ipv6_block) else { return vec![] };
+        let first = self.ipv6_taken;
+        self.ipv6_taken += u64::from(count);
+        // AWS keeps the first four of a block.
+        (first..self.ipv6_taken).map(|index| Ipv6Addr::from(u128::from(base) + 4 + u128::from(index))).collect()
     }
 
     pub(crate) fn available(&self) -> u32 {

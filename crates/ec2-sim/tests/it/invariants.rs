@@ -411,6 +411,7 @@ async fn fifteen_is_broken_by_touching_what_belongs_to_others() {
     scenario.placement_groups.push(GroupSpec {
         name: "theirs".to_owned(),
         strategy: Strategy::Cluster,
+        owner: None,
         tags: [].into(),
     });
     let theirs = |sim: &Sim| sim.simulator.instances()[0].instance_id.clone();

@@ -9,6 +9,7 @@ mod fleets;
 mod groups;
 mod instances;
 mod invariants;
+mod ipv6;
 mod knobs;
 mod policy;
 mod protocol;

@@ -28,7 +28,12 @@ fn with(reservation: ReservationSpec) -> Scenario {
 
 fn in_group(group: &str) -> Scenario {
     let mut scenario = with(ReservationSpec { placement_group: Some(group.to_owned()), ..reservation("cr-1") });
-    scenario.placement_groups.push(GroupSpec { name: group.to_owned(), strategy: Strategy::Cluster, tags: [].into() });
+    scenario.placement_groups.push(GroupSpec {
+        name: group.to_owned(),
+        strategy: Strategy::Cluster,
+        owner: None,
+        tags: [].into(),
+    });
     scenario
 }
 
@@ -110,6 +115,24 @@ async fn a_reservation_made_in_a_group_is_launched_into_by_naming_both() {
     sim.ok("RunInstances", &run("4", "t2", &both)).await;
     assert_eq!(sim.refused("RunInstances", &run("1", "t3", &both)).await.1, "ReservationCapacityExceeded");
     assert_eq!(sim.refused("DeletePlacementGroup", &[("GroupName", "theirs")]).await.1, "InvalidPlacementGroup.InUse");
+}
+
+#[tokio::test]
+async fn a_group_that_another_account_shares_is_named_by_its_id_alone() {
+    let mut scenario = in_group("theirs");
+    scenario.placement_groups[0].owner = Some("999999999999".to_owned());
+    let sim = Sim::new(scenario);
+    let body = sim.ok("DescribeCapacityReservations", &[]).await;
+    let arn = text(&body, "placementGroupArn").to_owned();
+    assert_eq!(arn, "arn:aws:ec2:us-east-1:999999999999:placement-group/theirs");
+    let unknown = sim.refused("DescribePlacementGroups", &[("GroupName.1", "theirs")]).await;
+    assert_eq!(unknown.1, "InvalidPlacementGroup.Unknown");
+    let by_arn = [("Filter.1.Name", "group-arn"), ("Filter.1.Value.1", arn.as_str())];
+    let body = sim.ok("DescribePlacementGroups", &by_arn).await;
+    let by_name = [(TARGET, "cr-1"), ("Placement.GroupName", "theirs")];
+    assert_eq!(sim.refused("RunInstances", &run("2", "t1", &by_name)).await.1, "InvalidPlacementGroup.Unknown");
+    sim.ok("RunInstances", &run("2", "t2", &[(TARGET, "cr-1"), ("Placement.GroupId", text(&body, "groupId"))])).await;
+    assert_eq!(available(&sim, "cr-1").await, "2");
 }
 
 #[tokio::test]

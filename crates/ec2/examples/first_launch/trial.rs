@@ -359,6 +359,7 @@ impl Trial<'_> {
             network_interfaces: efa_layout(&chosen.info, Efa::Never, Purpose::Ordinary, &[]),
             subnet_id: None,
             public_address: None,
+            primary_ipv6: false,
             metadata: MetadataOptions::default(),
             user_data: format!("#!/bin/sh\nshutdown -h +{LIFE}\n"),
             block_devices: Vec::new(),

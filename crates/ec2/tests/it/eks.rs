@@ -1,7 +1,7 @@
 //! What EKS says of a cluster.
 
 use muster_core::ec2::{ClusterAccess, ErrorClass};
-use muster_ec2::{ClientOptions, Credentials, access_entry, describe_cluster};
+use muster_ec2::{ClientOptions, Credentials, NetworkQuery, access_entry, describe_cluster};
 
 use muster_ec2_sim::Scenario;
 
@@ -32,6 +32,21 @@ async fn the_way_to_a_cluster_is_read_by_its_name() {
     assert_eq!(found.vpc.as_deref(), Some(world.simulator.scenario().vpc.as_str()));
     assert_eq!(found.authentication.as_deref(), Some("API_AND_CONFIG_MAP"));
     assert_eq!(found.role("nodes").as_deref(), Some("arn:aws:iam::123456789012:role/nodes"));
+}
+
+#[tokio::test]
+async fn a_cluster_with_ipv6_services_is_known_as_one_and_its_subnets_tell_whether_they_fit() {
+    let mut scenario = Scenario::default();
+    scenario.clusters[0].service_cidr = "fd12:3456:789a::/108".to_owned();
+    scenario.zones[0].subnets[0].ipv6_cidr = Some("2600:1f14:abcd:ef00::/64".to_owned());
+    let (with, without) = (scenario.zones[0].subnets[0].id.clone(), scenario.zones[1].subnets[0].id.clone());
+    let world = World::of(scenario).await;
+    let found = describe_cluster(options(&world), "demo").await.unwrap();
+    assert!(found.access.is_ipv6() && found.access.service_cidr == "fd12:3456:789a::/108");
+    for (subnet, ipv6) in [(with, true), (without, false)] {
+        let found = world.client.describe_subnets(&NetworkQuery::Id(subnet.clone())).await.unwrap();
+        assert_eq!(found[0].ipv6, ipv6, "{subnet}");
+    }
 }
 
 #[tokio::test]

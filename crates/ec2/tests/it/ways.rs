@@ -31,8 +31,14 @@ fn reservation(id: &str, group: Option<&str>, kind: ReservationKind, start: Opti
 
 /// Capacity on demand, on spot, in a reservation inside and one outside a group, and in a block that begins in an hour.
 async fn world() -> World {
+    world_with_group_of(None).await
+}
+
+/// The same, with the group shared by another account.
+async fn world_with_group_of(owner: Option<&str>) -> World {
     let mut scenario: Scenario = scenario().with_pool(P5, ZONE, MarketType::Spot, 1, 1, 4);
-    let group = GroupSpec { name: GROUP.to_owned(), strategy: Strategy::Cluster, tags: [].into() };
+    let owner = owner.map(str::to_owned);
+    let group = GroupSpec { name: GROUP.to_owned(), strategy: Strategy::Cluster, owner, tags: [].into() };
     scenario.placement_groups.push(group);
     scenario.reservations = vec![
         reservation("cr-00000000000000001", None, ReservationKind::OnDemand, None),
@@ -159,6 +165,26 @@ async fn a_reservation_made_in_a_group_needs_that_group_and_one_made_outside_non
     let answer = world.client.run_instances(&wrong).await;
     assert_eq!(answer.as_ref().unwrap_err().http_status, Some(500));
     assert!(matches!(judge(&wrong, true, &answer), Verdict::Lost { .. }), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_reservation_in_a_group_that_another_account_shares_is_launched_into_by_the_id_of_the_group() {
+    for owner in [None, Some("999999999999")] {
+        let world = world_with_group_of(owner).await;
+        let read = async || {
+            let seen = world.client.describe_reservations(&ReservationQuery::default()).await.unwrap();
+            seen.into_iter().find_map(|one| one.placement_group).unwrap()
+        };
+        let group = read().await;
+        assert_eq!(group == GROUP, owner.is_none(), "{group}");
+        let asked = world.seen("DescribePlacementGroups");
+        assert_eq!(read().await, group);
+        assert_eq!(world.seen("DescribePlacementGroups"), asked, "what a group is called is asked for once");
+        let base = parameters(&world, CapacityType::Reserved, target("cr-00000000000000002", false)).await;
+        let inside = LaunchParameters { placement_group: Some(group), ..base }.with_token(1);
+        let answer = world.client.run_instances(&inside).await;
+        assert!(matches!(judge(&inside, true, &answer), Verdict::Won(_)), "{owner:?}: {answer:?}");
+    }
 }
 
 #[tokio::test]

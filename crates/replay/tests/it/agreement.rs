@@ -99,6 +99,48 @@ fn subnets_without_free_addresses_are_passed_over() {
     assert!(none["reasons"].as_array().unwrap().iter().any(|reason| reason["code"] == "Addresses"), "{none}");
 }
 
+#[test]
+fn in_an_ipv6_cluster_a_subnet_without_an_ipv6_cidr_is_passed_over_by_name() {
+    let fixed = json!({"muster.dev/gang-size": "2"});
+    let status = |one: bool, two: bool| {
+        json!({"ipv6": true, "subnets": [
+            {"id": "subnet-1", "zone": "us-east-1a", "availableAddresses": 200, "ipv6": one},
+            {"id": "subnet-2", "zone": "us-east-1b", "availableAddresses": 200, "ipv6": two},
+        ]})
+    };
+    let zone = |status: &Value| planned(2, &fixed, class(&json!({}), status))["buy"][0]["zone"].clone();
+    assert_eq!(zone(&status(true, true)), "us-east-1a");
+    assert_eq!(zone(&status(false, true)), "us-east-1b");
+    let none = planned(2, &fixed, class(&json!({}), &status(false, false)));
+    assert_eq!(none["buy"], json!([]), "{none}");
+    let reasons = none["reasons"].to_string();
+    assert!(reasons.contains("subnet-1 has no IPv6 CIDR") && reasons.contains("Addresses"), "{none}");
+}
+
+#[test]
+fn a_network_that_gives_prefixes_makes_more_pods_fit_on_a_new_node() {
+    // A p5.48xlarge takes 51 pods beside an efa-only interface, with prefixes 250.
+    let network = |value: &str| {
+        let variable = json!({"name": "ENABLE_PREFIX_DELEGATION", "value": value});
+        let container = json!({"name": "aws-node", "image": "amazon-k8s-cni:v1", "env": [variable]});
+        json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "aws-node", "namespace": "kube-system"},
+            "spec": {"selector": {}, "template": {"spec": {"containers": [container]}}},
+        })
+    };
+    let small = |rank: usize| {
+        let mut pod = member(rank, &json!({"muster.dev/gang-size": "200"}));
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "500m"}});
+        pod
+    };
+    let nodes = |value: &str| {
+        let items = [pool(), class(&json!({}), &json!({})), network(value)].into_iter().chain((0..200).map(small));
+        document(&list(&items.collect::<Vec<_>>()))["gangs"][0]["buy"][0]["count"].clone()
+    };
+    assert_eq!(nodes("true"), 1);
+    assert!(nodes("false").as_u64() > Some(1));
+}
+
 /// A running p5.48xlarge that member 0 stands on.
 fn running(zone: &str) -> Value {
     json!({

@@ -3,7 +3,7 @@
 use super::{Of, Row};
 
 /// Every reason of a condition that is neither code nor event.
-pub(super) const CONDITIONS: [Row; 48] = [
+pub(super) const CONDITIONS: [Row; 49] = [
     (
         "Swept",
         Of::Condition,
@@ -109,6 +109,15 @@ pub(super) const CONDITIONS: [Row; 48] = [
         "Its selector finds a subnet in another VPC than the cluster's, whose nodes could not be part of the cluster.",
         &[
             "Correct subnetSelectorTerms: aws eks describe-cluster --name CLUSTER --query cluster.resourcesVpcConfig shows the VPC and its subnets.",
+        ],
+    ),
+    (
+        "SubnetsWithoutIPv6",
+        Of::Condition,
+        "The EC2NodeClass is not Ready.",
+        "The cluster is IPv6, and none of the subnets that its selector finds has an IPv6 CIDR: no node in them could register.",
+        &[
+            "Choose subnets with an IPv6 CIDR, or associate one: aws ec2 associate-subnet-cidr-block --subnet-id SUBNET --ipv6-cidr-block A_64_OF_THE_VPC.",
         ],
     ),
     (

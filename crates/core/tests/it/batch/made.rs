@@ -118,6 +118,7 @@ pub(super) fn template(tags: &BatchTags, capacity_type: CapacityType) -> Templat
         network_interfaces: Vec::new(),
         subnet_id: None,
         public_address: None,
+        primary_ipv6: false,
         metadata: MetadataOptions::default(),
         user_data: String::new(),
         block_devices: Vec::new(),

@@ -152,6 +152,7 @@ pub(super) fn machine(name: &str) -> InstanceTypeInfo {
         usage_classes: vec![UsageClass::OnDemand, UsageClass::Spot],
         architectures: Vec::new(),
         local_storage_gb: 0,
+        xen: false,
     }
 }
 
@@ -220,6 +221,7 @@ impl Offers<'_> {
                 zone_id: zone.clone(),
                 free_addresses: 1000,
                 vpc_id: "vpc-1".to_owned(),
+                ipv6: false,
                 tags: Tags::new(),
             };
             offers.push(PoolOffer {
@@ -234,6 +236,7 @@ impl Offers<'_> {
                 limits: ledger.limits(name),
                 max_nodes_per_batch: 100,
                 subnets: pool.zones.iter().map(subnet).collect(),
+                ipv6: false,
                 reservations: self.lessons.reservations.clone(),
                 min_values: Vec::new(),
             });
