@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -21,8 +21,8 @@ use super::{Guard, single};
 
 /// The cluster is read at most so often, and only while somebody looks.
 const REFRESH: Duration = Duration::from_secs(5);
-/// Requests answered at once; further ones are refused.
-const MOST: usize = 32;
+/// Requests answered at once, those included that wait for the first look; further ones are refused.
+const MOST: usize = 128;
 
 /// Reads the cluster.
 type Look = dyn Fn() -> Pin<Box<dyn Future<Output = anyhow::Result<Overview>> + Send>> + Send + Sync;
@@ -34,7 +34,9 @@ pub struct Page {
     refresh: Duration,
     frame: Frame,
     access: Access,
-    shown: Mutex<Option<Shown>>,
+    shown: RwLock<Option<Shown>>,
+    /// Held by whoever reads the cluster.
+    reading: Mutex<()>,
     callers: Semaphore,
 }
 
@@ -50,6 +52,7 @@ pub enum Access {
 }
 
 /// One look at the cluster, rendered once for all who ask.
+#[derive(Clone)]
 struct Shown {
     at: Instant,
     overview: Arc<Overview>,
@@ -81,20 +84,35 @@ impl Page {
             refresh,
             frame,
             access,
-            shown: Mutex::default(),
+            shown: RwLock::default(),
+            reading: Mutex::default(),
             callers: Semaphore::new(MOST),
         }
     }
 
-    /// What is shown now. Whoever asks while the cluster is read waits for that one reading.
+    fn shown(&self) -> Option<Shown> {
+        self.shown.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is shown now. Whoever asks while the cluster is read again sees what was shown before; at first everybody waits for that
+    /// one reading.
     ///
     /// Errors: nothing was ever shown, and the cluster cannot be read.
     async fn site(&self) -> anyhow::Result<Arc<Site>> {
-        let mut shown = self.shown.lock().await;
-        if let Some(shown) = shown.as_ref().filter(|shown| shown.at.elapsed() < self.refresh) {
+        let is_new = |shown: &Shown| shown.at.elapsed() < self.refresh;
+        let before = self.shown();
+        let _reading = match (self.reading.try_lock(), before) {
+            (_, Some(shown)) if is_new(&shown) => return Ok(shown.site),
+            (Ok(reading), _) => reading,
+            (Err(_), Some(shown)) => return Ok(shown.site),
+            (Err(_), None) => self.reading.lock().await,
+        };
+        // Somebody else may have read it meanwhile.
+        let before = self.shown();
+        if let Some(shown) = before.as_ref().filter(|shown| is_new(shown)) {
             return Ok(Arc::clone(&shown.site));
         }
-        let (overview, trouble) = match ((self.look)().await, shown.as_ref()) {
+        let (overview, trouble) = match ((self.look)().await, before.as_ref()) {
             (Ok(overview), _) => (Arc::new(overview), None),
             (Err(error), Some(before)) => (Arc::clone(&before.overview), Some(crate::telemetry::chain(&error))),
             (Err(error), None) => return Err(error),
@@ -103,7 +121,8 @@ impl Page {
         let of = Arc::clone(&overview);
         // Thousands of cells: not on the threads that answer probes.
         let site = Arc::new(tokio::task::spawn_blocking(move || Site::new(&of, &frame)).await?);
-        *shown = Some(Shown { at: Instant::now(), overview, site: Arc::clone(&site) });
+        let shown = Shown { at: Instant::now(), overview, site: Arc::clone(&site) };
+        *self.shown.write().unwrap_or_else(PoisonError::into_inner) = Some(shown);
         Ok(site)
     }
 }
@@ -222,6 +241,32 @@ mod tests {
             assert_eq!(ask(&router, Method::GET, "localhost:7070", "/").await.0, StatusCode::OK);
             assert_eq!(looks.load(Ordering::SeqCst), look);
         }
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_while_the_cluster_is_read_again_sees_what_was_shown_before() {
+        let (looks, go) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(1)));
+        let (counted, gate) = (Arc::clone(&looks), Arc::clone(&go));
+        let page = Page::every(Access::Loopback, Duration::ZERO, move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let gate = Arc::clone(&gate);
+            async move {
+                gate.acquire().await?.forget();
+                nothing()
+            }
+        });
+        let router = router(Arc::new(page));
+        assert_eq!(ask(&router, Method::GET, "localhost", "/").await.0, StatusCode::OK);
+        // The second look does not end before it is let go.
+        let mut slow = Box::pin(ask(&router, Method::GET, "localhost", "/"));
+        assert!(futures::poll!(&mut slow).is_pending());
+        for _ in 0..3 {
+            let (status, body) = ask(&router, Method::GET, "localhost", "/").await;
+            assert!(status == StatusCode::OK && body.contains("n-1"));
+        }
+        assert_eq!(looks.load(Ordering::SeqCst), 2);
+        go.add_permits(1);
+        assert_eq!(slow.await.0, StatusCode::OK);
     }
 
     #[tokio::test]

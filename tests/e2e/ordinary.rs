@@ -431,6 +431,90 @@ async fn where_no_spot_pool_has_capacity_the_same_round_goes_on_demand() {
     no_errors(&stack);
 }
 
+/// The overrides of every CreateFleet, call by call: type and zone.
+async fn overrides(stack: &Stack) -> Vec<Vec<(String, String)>> {
+    let journal = journal(stack, 0).await;
+    let calls = journal.iter().filter(|entry| entry["operation"] == "CreateFleet");
+    let of_call = |call: &Value| {
+        let text = |number: usize, field: &str| {
+            let name = format!("LaunchTemplateConfigs.1.Overrides.{number}.{field}");
+            Some(call["parameters"][name].as_str()?.to_owned())
+        };
+        (1..).map_while(|number| text(number, "InstanceType").zip(text(number, "AvailabilityZone"))).collect()
+    };
+    calls.map(of_call).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_a_zone_has_no_spot_capacity_ec2_takes_another_one_by_the_same_call() {
+    let zones = ["us-east-1a", "us-east-1b"];
+    let (class, mut pool) = general(&zones, &json!({"nodes": 20}), "1s");
+    let either = pool.spec.template.spec.requirements.iter_mut().find(|one| one.key == keys::CAPACITY_TYPE);
+    either.unwrap().values.push("spot".to_owned());
+    let scenario = hosts(20, 20).with_pool(M5, zones[0], MarketType::Spot, 1, 1, 0).with_pool(
+        M5,
+        zones[1],
+        MarketType::Spot,
+        1,
+        1,
+        20,
+    );
+    let Some(stack) = provisioning(&scenario, &(class, pool)).await else { return };
+    spot_prices_are_known(&stack).await;
+    deploy(&stack, "shop", 10, "1500m", "3Gi").await;
+
+    let pods = all_serve(&stack, "shop", 10).await;
+
+    assert_eq!(nodes_of(&pods).len(), 2);
+    let asked: BTreeSet<(String, String)> = zones.map(|zone| (M5.to_owned(), zone.to_owned())).into();
+    let calls = overrides(&stack).await;
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    assert_eq!(calls[0].iter().cloned().collect::<BTreeSet<_>>(), asked);
+    let status = batches(&stack).await.into_values().next().unwrap().status.unwrap();
+    assert_eq!(status.zone.as_deref(), Some(zones[1]));
+    let outcomes: Vec<&str> = status.attempts.iter().map(|one| one.outcome.as_str()).collect();
+    assert_eq!(outcomes, ["Won"]);
+    scale(&stack, "shop", 0).await;
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_that_asks_for_two_types_leaves_ec2_both_and_a_node_has_the_labels_of_the_one_it_is() {
+    let zone = "us-east-1a";
+    let (class, mut pool) = general(&[zone], &json!({"nodes": 20}), "1s");
+    let types = pool.spec.template.spec.requirements.iter_mut().find(|one| one.key == keys::INSTANCE_TYPE).unwrap();
+    types.min_values = Some(2);
+    types.values.retain(|name| name.starts_with("m5"));
+    // Of the cheaper type there is nothing.
+    let scenario = Scenario::default().with_pool(M5, zone, MarketType::OnDemand, 1, 1, 0).with_pool(
+        "m5.8xlarge",
+        zone,
+        MarketType::OnDemand,
+        1,
+        1,
+        8,
+    );
+    let Some(stack) = provisioning(&scenario, &(class, pool)).await else { return };
+    deploy(&stack, "shop", 4, "1500m", "3Gi").await;
+
+    let pods = all_serve(&stack, "shop", 4).await;
+
+    let calls = overrides(&stack).await;
+    let both = [M5, "m5.8xlarge"].map(|name| (name.to_owned(), zone.to_owned()));
+    assert_eq!(calls, [both.to_vec()], "the cheaper one first");
+    assert_eq!(dollars(&stack).await, 1_536_000, "at the price of what it is");
+    let nodes: Api<Node> = Api::all(stack.admin().unwrap());
+    for name in nodes_of(&pods) {
+        let node = nodes.get(&name).await.unwrap();
+        let label = |key: &str| node.labels().get(key).map(String::as_str);
+        assert_eq!((label(keys::INSTANCE_CPU), label(keys::INSTANCE_SIZE)), (Some("32"), Some("8xlarge")));
+    }
+    scale(&stack, "shop", 0).await;
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reserved_hosts_are_used_before_anything_is_paid_for_beside_them() {
     let mut scenario = hosts(20, 20);

@@ -101,7 +101,7 @@ pub fn of_dump(dump: Dump, options: &Options) -> Result<Overview, PlanError> {
         summary,
         levels: levels.as_slice().iter().map(level).collect(),
         domains,
-        pools: pools(&inventory, &nodes),
+        pools: pools(&inventory, &nodes, &bills),
         prices: prices(&inventory, options),
         nodes,
         gangs,
@@ -414,8 +414,19 @@ fn of_batch(batch: &muster_api::crd::NodeBatch, bill: &Bill, now: Timestamp) -> 
     }
 }
 
-fn pools(inventory: &Inventory, nodes: &[NodeEntry]) -> Vec<PoolEntry> {
+fn pools(inventory: &Inventory, nodes: &[NodeEntry], bills: &[Bill]) -> Vec<PoolEntry> {
     let mut all: Vec<PoolEntry> = Vec::new();
+    // What its own batches say, as everywhere else: the status of a pool is written less often.
+    let mut rates: BTreeMap<&str, u64> = BTreeMap::new();
+    for (batch, bill) in inventory.batches.iter().zip(bills) {
+        if let Some(pool) = batch.status.as_ref().and_then(|status| status.node_pool.as_deref()) {
+            let rate = rates.entry(pool).or_default();
+            *rate = rate.saturating_add(bill.per_hour);
+        }
+    }
+    let written = |status: Option<&muster_api::crd::NodePoolStatus>| {
+        money(status.and_then(|status| status.price_per_hour.as_deref()))
+    };
     let named: BTreeSet<Option<&str>> = nodes
         .iter()
         .map(|node| node.pool.as_deref())
@@ -458,7 +469,11 @@ fn pools(inventory: &Inventory, nodes: &[NodeEntry]) -> Vec<PoolEntry> {
             accelerators: own.iter().fold(Accelerators::default(), |sum, node| sum.plus(node.accelerators)),
             gang_members: members.get(&name).copied().unwrap_or(0),
             other_pods: own.iter().map(|node| node.other_pods).fold(0, u32::saturating_add),
-            usd_micro_per_hour: money(status.and_then(|status| status.price_per_hour.as_deref())),
+            usd_micro_per_hour: if inventory.batches.is_empty() {
+                written(status)
+            } else {
+                name.and_then(|name| rates.get(name)).copied().unwrap_or(0)
+            },
             limits: limits.iter().map(limit).collect(),
         });
     }

@@ -467,11 +467,28 @@ fn money(overview: &Overview) -> Markup {
         of.1 = of.1.saturating_add(gang.spent_usd_micro);
         of.2 = of.2.saturating_add(gang.stranded_usd_micro);
     }
+    // What belongs to no gang that is there: nodes of other pods, and of gangs that are gone.
+    let there: std::collections::BTreeSet<String> =
+        overview.gangs.iter().map(|gang| format!("{}/{}", gang.namespace, gang.object)).collect();
+    for batch in &overview.batches {
+        if batch.owner.as_ref().is_some_and(|owner| there.contains(owner)) {
+            continue;
+        }
+        let namespace = batch.owner.as_deref().and_then(|owner| owner.split('/').next());
+        let of = spaces.entry(namespace.unwrap_or("no gang")).or_default();
+        of.0 = of.0.saturating_add(batch.usd_micro_per_hour);
+        of.1 = of.1.saturating_add(batch.spent_usd_micro);
+        of.2 = of.2.saturating_add(batch.stranded_usd_micro);
+    }
     html! {
         p .muted { "Stranded: paid for nodes that served no running gang." }
-        (table("dollars by namespace", &["Namespace", "$/h", "Spent", "Stranded"], spaces.into_iter().map(|(name, (rate, spent, stranded))| {
-            vec![name.to_owned(), rows::usd(rate), rows::usd(spent), rows::usd(stranded)]
-        })))
+        @if spaces.is_empty() {
+            p { "Nothing was provisioned for anybody who is there." }
+        } @else {
+            (table("dollars by namespace", &["Namespace", "$/h", "Spent", "Stranded"], spaces.into_iter().map(|(name, (rate, spent, stranded))| {
+                vec![name.to_owned(), rows::usd(rate), rows::usd(spent), rows::usd(stranded)]
+            })))
+        }
         @if !overview.prices.is_empty() {
             h3 { "Prices" }
             (table("prices", &["Type", "Capacity type", "Zone", "$/h", "Source"], overview.prices.iter().map(|price| {

@@ -201,10 +201,13 @@ fn with_pods(mut step: Step, holders: &[Holds]) -> Step {
     step
 }
 
-/// Whether the gang fits once what is joining or ending has done so.
+/// Whether the gang fits once what is joining or ending has done so. What was launched for it is for all of it, also where it is not
+/// known yet what its nodes will be.
 fn is_on_its_way(remedy: &Remedy) -> bool {
     let on_its_way = |step: &Step| matches!(step, Step::AwaitNodes { .. } | Step::AwaitTermination { .. });
-    remedy.enough && !remedy.change.is_empty() && remedy.change.iter().all(on_its_way)
+    let launched = |step: &Step| matches!(step, Step::AwaitNodes { batches, .. } if !batches.is_empty());
+    let does = remedy.enough || remedy.change.iter().any(launched);
+    does && !remedy.change.is_empty() && remedy.change.iter().all(on_its_way)
 }
 
 fn first(entry: &GangEntry) -> String {
