@@ -11,6 +11,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub use crate::model::launch::AttemptOverride;
 use crate::model::launch::{CapacityType, LaunchParameters, LaunchWay, Target};
 use crate::model::money::StrandedCause;
 use crate::model::names::{InstanceId, ObjectKey};
@@ -490,20 +491,6 @@ impl Attempt {
     pub fn won_whole(&self) -> bool {
         self.outcome == AttemptOutcome::Won && self.replaces.is_empty()
     }
-}
-
-/// One type in one zone that a launch may be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AttemptOverride {
-    /// Instance type.
-    pub instance_type: String,
-    /// Zone.
-    pub zone: String,
-    /// Subnet.
-    pub subnet: String,
-    /// Micro-dollars per hour of one node, if a price is known.
-    pub price: Option<u64>,
 }
 
 /// One candidate of the round, as people read it.

@@ -201,6 +201,20 @@ pub struct Override {
     pub subnet_id: String,
 }
 
+/// One type in one zone that a launch may be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AttemptOverride {
+    /// Instance type.
+    pub instance_type: String,
+    /// Zone.
+    pub zone: String,
+    /// Subnet.
+    pub subnet: String,
+    /// Micro-dollars per hour of one node, if a price is known.
+    pub price: Option<u64>,
+}
+
 /// What EC2 can run out of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

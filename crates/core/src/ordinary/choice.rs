@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::round::{Key, Round};
+use super::waiting::Waiting;
 use crate::ec2::CapacityType;
 use crate::fit;
 use crate::packing::{self, Offer, Problem, Rule};
@@ -15,6 +15,28 @@ use crate::packing::{self, Offer, Problem, Rule};
 const OVERRIDES: usize = 60;
 /// Most types of a launch from a pool without `minValues`: what EC2 chooses among, and what a NodeBatch lists.
 const TYPES: usize = 20;
+
+/// What the nodes of one batch have in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) pool: usize,
+    pub(super) instance_type: Arc<str>,
+    pub(super) zone: Arc<str>,
+    pub(super) capacity_type: CapacityType,
+    /// Each launch goes into one.
+    pub(super) reservation: Option<Arc<str>>,
+    pub(super) price: u64,
+}
+
+/// Pods of the round, and who is planned on which new node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claimants<'a> {
+    pub(super) waiting: &'a [Waiting],
+    /// By new node: pods, by number in the round.
+    pub(super) held: &'a [Vec<usize>],
+    /// Extended resources that count as accelerators.
+    pub(super) accelerators: &'a [Arc<str>],
+}
 
 /// Beside the offer that was planned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,18 +51,16 @@ pub(super) struct Choice {
 
 /// What else the nodes of a launch could be.
 pub(super) fn choice(
-    round: &Round<'_>,
-    problem: &Problem,
-    plan: &packing::Plan,
+    claimants: Claimants<'_>,
+    (problem, plan): (&Problem, &packing::Plan),
     key: &Key,
     nodes: &[usize],
-    held: &[Vec<usize>],
 ) -> Choice {
     let mut choice = Choice::default();
     if key.reservation.is_some() {
         return choice;
     }
-    let all = Alternatives { round, problem, plan, key, nodes, held };
+    let all = Alternatives { claimants, problem, plan, key, nodes };
     choice.or_on_demand = key.capacity_type == CapacityType::Spot && all.on_demand(&key.instance_type, &key.zone);
     let common = all.common();
     let is_asked = !problem.pools[key.pool].min_values.is_empty();
@@ -86,12 +106,11 @@ pub(super) fn choice(
 }
 
 struct Alternatives<'a> {
-    round: &'a Round<'a>,
+    claimants: Claimants<'a>,
     problem: &'a Problem,
     plan: &'a packing::Plan,
     key: &'a Key,
     nodes: &'a [usize],
-    held: &'a [Vec<usize>],
 }
 
 impl<'a> Alternatives<'a> {
@@ -100,7 +119,7 @@ impl<'a> Alternatives<'a> {
     }
 
     fn has_devices(&self, offer: &Offer) -> bool {
-        self.round.accelerators.iter().any(|name| offer.node.allocatable.get(name) > 0)
+        self.claimants.accelerators.iter().any(|name| offer.node.allocatable.get(name) > 0)
     }
 
     /// Offers that would do in the place of each of the nodes, cheapest first.
@@ -135,7 +154,8 @@ impl<'a> Alternatives<'a> {
         let Some(offer) = offer else { return false };
         let holds = |node: &usize| {
             let own = self.own(*node);
-            let mut classes = self.held[*node].iter().filter_map(|pod| self.round.waiting[*pod].ladder.last());
+            let pods = self.claimants.held[*node].iter();
+            let mut classes = pods.filter_map(|pod| self.claimants.waiting[*pod].ladder.last());
             classes.all(|class| {
                 let same = |label: &Arc<str>| own.node.labels.get(label) == offer.node.labels.get(label);
                 fit::accepts(&class.shape, &offer.node).is_ok() && class.rules.iter().all(|rule| keys(rule).all(same))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::choice::{Choice, choice};
+use super::choice::{Choice, Claimants, Key, choice};
 use super::class::{Parts, digest_of, parts};
 use super::disputes::{Disputes, Placed};
 use super::fruitless::{self, Fruitless};
@@ -450,26 +450,15 @@ fn settle(
     }
     outcome.bound = plan.bound.as_ref().map_or(outcome.cost, |bound| bound.value);
     let known: BTreeSet<&str> = round.batches.iter().map(|batch| batch.name.as_str()).collect();
+    let claimants = Claimants { waiting: &round.waiting, held: &held, accelerators: round.accelerators };
     for (key, nodes) in groups {
         let most = round.most.get(key.pool).copied().unwrap_or(BATCH).clamp(1, BATCH);
         for (number, nodes) in nodes.chunks(usize::try_from(most).unwrap_or(1)).enumerate() {
-            let Choice { types, zones, or_on_demand } = choice(round, problem, plan, &key, nodes, &held);
+            let Choice { types, zones, or_on_demand } = choice(claimants, (problem, plan), &key, nodes);
             let launch = launch(round, classes, problem, &key, (number, &known), nodes, &held);
             outcome.launches.push(Launch { other_types: types, other_zones: zones, or_on_demand, ..launch });
         }
     }
-}
-
-/// What the nodes of one batch have in common.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
-    pub(super) pool: usize,
-    pub(super) instance_type: Arc<str>,
-    pub(super) zone: Arc<str>,
-    pub(super) capacity_type: CapacityType,
-    /// Each launch goes into one.
-    pub(super) reservation: Option<Arc<str>>,
-    pub(super) price: u64,
 }
 
 fn launch(
