@@ -381,7 +381,7 @@ impl Hands {
     /// A PodDisruptionBudget that forbids the eviction protects what is lost already: the gang cannot run with one
     /// member less, so its pods are deleted all the same.
     /// Where EC2 has given notice, the pod has ended before its machine does: its grace is cut to what is left.
-    /// A member without a node is deleted only as long as it has none: the API server is asked, and the mark names the version that was
+    /// A member that is pinned and has no node is deleted only as long as it has none: the API server is asked, and the mark names the version that was
     /// looked at.
     async fn evict_member(&self, state: &State, evict: &Evict) -> anyhow::Result<()> {
         let pod = &evict.pod;
@@ -395,7 +395,7 @@ impl Hands {
         let preconditions = Preconditions { uid: Some(pod.uid.to_string()), resource_version: None };
         let gone = |error: &kube::Error| matches!(error, kube::Error::Api(answer) if matches!(answer.code, 404 | 409));
         let mut unbound = None;
-        if pod.node.is_none() {
+        if pod.node.is_none() && pod.pinned.is_some() {
             let newest = pods.get_opt(&pod.key.name).await.with_context(|| format!("read pod {}", pod.key))?;
             let still = newest
                 .filter(|newest| newest.uid().as_deref() == Some(pod.uid.as_str()) && assigned_node(newest).is_none());

@@ -68,6 +68,6 @@ pub fn without_pin(mut shape: Shape, node: &NodeName) -> Shape {
     // Order has no meaning, and is that of the terms as they are now.
     terms.sort();
     terms.dedup();
-    shape.node_affinity = Some(terms).filter(|terms| *terms != [SelectorTerm::default()]);
+    shape.node_affinity = Some(terms).filter(|terms| !terms.is_empty() && *terms != [SelectorTerm::default()]);
     shape
 }
