@@ -116,8 +116,8 @@ impl Working<'_> {
             self.note(Note::Settled { gang: key.clone() }, pass);
         }
         requeue::clear_nominations(&next, &members, pass);
-        self.discard_misplaced(&gang, &next, &members, pass);
         self.report(&gang, &next, &members, pass);
+        self.discard_misplaced(&gang, &next, &members, pass);
         self.write(&stated, Some(&recognised), next, (event, also), pass);
     }
 

@@ -127,20 +127,20 @@ fn of_a_gang_with_members_of_both_kinds_only_those_that_are_made_again_are_pinne
 #[test]
 fn pinned_members_whose_node_is_taken_are_deleted_once_the_new_plan_is_persisted_and_those_made_again_take_it() {
     let mut sim = released();
-    let lost = node_of(&sim, "train-0");
+    let lost = node_of(&sim, "train-1");
     sim.nodes.get_mut(lost.as_str()).unwrap().unschedulable = true;
     let first = sim.pass().actions;
     assert!(!first.iter().any(|action| matches!(action, Action::Evict(_))), "intent before effect: {first:?}");
     sim.step();
     assert_eq!(sim.state("train").epoch, 2);
     sim.step();
-    assert_eq!(sim.evicted, ["train-0"], "whose place did not change is left alone");
+    assert_eq!(sim.evicted, ["train-1"], "whose place did not change is left alone");
     make_again(&mut sim);
     sim.scheduler = true;
     sim.settle();
     assert_eq!(sim.phase("train"), Phase::Bound);
     assert!(!sim.bound().iter().any(|(_, node)| *node == lost.as_str()), "{:?}", sim.bound());
-    assert_eq!(sim.evicted, ["train-0"]);
+    assert_eq!(sim.evicted, ["train-1"]);
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn a_pass_with_pinned_members_is_decided_again_from_its_recording() {
         sim.wait(1);
     }
     assert!(sim.pods.values().all(|pod| pod.pinned.is_some()));
-    sim.nodes.get_mut(node_of(&sim, "train-0").as_str()).unwrap().unschedulable = true;
+    sim.nodes.get_mut(node_of(&sim, "train-1").as_str()).unwrap().unschedulable = true;
     for _ in 0..3 {
         sim.is_the_same_from_its_recording();
         sim.step();
