@@ -3,16 +3,20 @@
 //! Affinity cannot change once the gate is gone: a pinned member that is to go elsewhere is deleted, and its owner makes another.
 //! So nobody is pinned whose deletion would cost anything (`docs/decisions/0132-a-pin-in-the-patch-that-drops-the-gate.md`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
+use super::memory::Doubted;
+use super::request::Wanted;
 use super::working::Working;
 use super::{Action, Evict, Pass};
 use crate::model::gang::{Gang, Pod, Recognised};
-use crate::model::names::NodeName;
+use crate::model::names::{NodeName, PodUid};
 use crate::model::pod::{SelectorTerm, Shape};
+use crate::planner::plan::{Plan, Report};
 
 /// A member that is still there is deleted again after this.
 const AGAIN: SignedDuration = SignedDuration::from_secs(10);
@@ -43,6 +47,34 @@ pub(super) fn pins(pin: Pin, recognised: &Recognised, pod: &Pod) -> bool {
 }
 
 impl Working<'_> {
+    /// Plans a gang again around its pinned members, each of which would have to be deleted to go elsewhere: only those move whose node
+    /// is to be left. `None` if none of them is pinned or none has to move, or if there is no such plan.
+    pub(super) fn plan_around_pins(
+        &mut self,
+        gang: &Gang,
+        recognised: &Recognised,
+        members: &[Arc<Pod>],
+        pass: &mut Pass,
+    ) -> Option<(Wanted, Plan, Report)> {
+        let places = gang.places_by_uid();
+        let unbound = || members.iter().filter(|pod| pod.node.is_none());
+        let stays = |pod: &&Arc<Pod>| {
+            let (Some(place), Ok(shape)) = (places.get(&pod.uid), &pod.shape) else { return false };
+            let node = self.snapshot.nodes.get(&place.node).map(|entry| &entry.node);
+            pod.pinned.as_ref() == Some(&place.node)
+                && node.is_some_and(|node| node.ready && !node.deleting && !node.unschedulable)
+                && !self.is_excluded(&place.node, shape)
+                && !self.memory.doubts(&gang.key, &place.node, self.world.now)
+        };
+        let fixed: BTreeSet<PodUid> = unbound().filter(stays).map(|pod| pod.uid.clone()).collect();
+        if fixed.is_empty() || unbound().all(|pod| fixed.contains(&pod.uid)) {
+            return None;
+        }
+        let wanted = self.request_keeping(recognised, gang, members, &fixed).ok()?;
+        let (plan, report) = self.plan_on(Doubted::Excluded, &wanted.request, gang, pass);
+        (report.refusal.is_none() && !plan.places.is_empty()).then_some((wanted, plan, report))
+    }
+
     /// Deletes members that are pinned to a node where neither the plan that is persisted nor the next one has a place for them.
     /// Where the owner is on its way out nobody is made again.
     pub(super) fn discard_misplaced(&self, gang: &Gang, next: &Gang, members: &[Arc<Pod>], pass: &mut Pass) {

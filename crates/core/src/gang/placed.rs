@@ -81,7 +81,13 @@ impl Working<'_> {
             None => None,
         };
         if let Some(reason) = refused.or_else(|| self.stale(gang, &wanted).map(|stale| stale.to_string())) {
-            let (plan, report) = self.plan(&wanted.request, gang, pass);
+            let (wanted, plan, report) = match self.plan_around_pins(gang, recognised, members, pass) {
+                Some(around) => around,
+                None => {
+                    let (plan, report) = self.plan(&wanted.request, gang, pass);
+                    (wanted, plan, report)
+                }
+            };
             if report.refusal.is_none() && !plan.places.is_empty() {
                 let mut event = self.adopt(gang, &wanted, &plan, &report, next);
                 event.reason = "Replanned";
@@ -100,7 +106,7 @@ impl Working<'_> {
         if gang.phase == Some(Phase::Planned) {
             return self.settle(gang, members, age, next, pass);
         }
-        if let Some(event) = self.doubt(gang, &wanted, members, next, pass) {
+        if let Some(event) = self.doubt(gang, recognised, wanted, members, next, pass) {
             return Some(event);
         }
         self.release(gang, recognised, members, pass);
