@@ -154,7 +154,7 @@ soak: ## A hundred thousand histories of NodeBatches; crash at every step in eve
 	$(MAKE) test-upgrade BEFORE=$(OLDEST)
 
 # kube-scheduler is optimised: so is Muster here, in a build of its own (about a quarter of an hour at first).
-bench-load: ## Time 1,000 pods on 1,000 nodes: stock, native gangs, Muster; then larger and wider; NODES, PODS, RUNS, ROWS
+bench-load: ## Time 1,000 pods on 1,000 nodes: stock, native gangs, Muster; then larger and wider; NODES, PODS, RUNS, ROWS (as nominate,pin+fsync)
 	cargo build --profile quick-release --workspace --bin muster
 	MUSTER=$${MUSTER:-$$CARGO_TARGET_DIR/quick-release/muster} cargo bench --quiet --profile dev --workspace --bench load
 

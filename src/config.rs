@@ -11,6 +11,7 @@ use std::path::Path;
 
 use jiff::SignedDuration;
 use muster_core::ec2::{CapacityType, ClusterAccess};
+use muster_core::gang::Pin;
 use muster_core::offering::{Ceiling, Change, Override, PriceBook, micro_dollars};
 use muster_core::topology::{Level, Levels};
 use serde::Deserialize;
@@ -179,6 +180,7 @@ impl Default for RawBind {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawRelease {
     settle: String,
+    pin: String,
     #[serde(alias = "rehint")]
     renominate: String,
     parallel: u32,
@@ -187,7 +189,13 @@ struct RawRelease {
 
 impl Default for RawRelease {
     fn default() -> Self {
-        Self { settle: "200ms".to_owned(), renominate: "10s".to_owned(), parallel: 32, expiry: "5m".to_owned() }
+        Self {
+            settle: "200ms".to_owned(),
+            pin: "never".to_owned(),
+            renominate: "10s".to_owned(),
+            parallel: 32,
+            expiry: "5m".to_owned(),
+        }
     }
 }
 
@@ -335,6 +343,8 @@ pub struct Config {
     pub bind_parallel: usize,
     /// Between a plan persisted and its release.
     pub settle: SignedDuration,
+    /// How members are sent to their planned nodes.
+    pub pin: Pin,
     /// A patch that was not observed is repeated after this.
     pub renominate: SignedDuration,
     /// Members released at once.
@@ -496,6 +506,11 @@ impl Config {
             hold,
             bind_parallel: count("bind.parallel", raw.bind.parallel)?,
             settle: duration("release.settle", &raw.release.settle)?,
+            pin: match raw.release.pin.as_str() {
+                "never" => Pin::Never,
+                "auto" => Pin::Auto,
+                other => return Err(value("release.pin", format!("\"{other}\" is neither never nor auto"))),
+            },
             renominate: duration("release.renominate", &raw.release.renominate)?,
             release_parallel: count("release.parallel", raw.release.parallel)?,
             expiry: duration("release.expiry", &raw.release.expiry)?,
@@ -640,6 +655,8 @@ mod tests {
         let config = Config::parse("", "muster.yaml").unwrap();
         assert_eq!(config.scheduler_names, ["muster"]);
         assert_eq!(config.hold, SignedDuration::from_secs(55));
+        assert_eq!(config.pin, Pin::Never);
+        assert_eq!(Config::parse("release: {pin: auto}", "muster.yaml").unwrap().pin, Pin::Auto);
     }
 
     #[test]
@@ -669,6 +686,7 @@ mod tests {
         }
         refused("state: {maxAge: 0s}", &["state.maxAge", "0s"]);
         refused("watch: {excludeTtl: x}", &["watch.excludeTtl"]);
+        refused("release: {pin: always}", &["release.pin", "always", "never", "auto"]);
         refused("lease: {grace: 20s}", &["lease.grace"]);
         refused("prices: {p5.48xlarge: {usdPerHour: much}}", &["prices.p5.48xlarge", "much"]);
         refused(

@@ -1,18 +1,23 @@
 //! How fast pods get their nodes on this machine: stock kube-scheduler pod by pod, its native gangs with one topology
-//! level, and Muster with whole gangs; then Muster alone at the edges: a large cluster, a wide gang, gangs that wait.
+//! level, and Muster with whole gangs; then Muster alone at the edges: a large cluster, a wide gang, gangs that wait, and beside those
+//! how long a pod of no gang takes.
 //!
 //! Timed from the first create request to the last pod's `nodeName` seen by one watch: gates, planning and release are
 //! inside. Same creator, same pods, nodes that exist, a control plane of its own for every run; the rows take turns.
 //! CPU seconds of every process beside it, since on a small machine all of them share the cores.
 //!
-//! In the environment: `NODES` and `PODS` (1,000 each), `RUNS` (5), `ROWS` (a list out of `stock`, `native`, `muster`,
-//! `large`, `waiting`, `wide`, `rest`), `WIDE` (512 members), `REST_JOBS` and `REST_PODS` (50,000 and 20,000), `MUSTER` (another `muster` binary), `JSON` (a file for the figures), `PROFILE` (a folder for
+//! `ROWS` is a list out of `large`, `waiting`, `wide`, `rest` and those of `row.rs`: `stock`, `native`, `preferred`, `muster`, `nominate`
+//! and `pin`, each with `+fsync` (etcd waits for its disk) and `+fragmented` (leaves of 8, 16 and 32, three fifths of their nodes in use)
+//! behind it. Rows are held against the first of the list, run by run: `ROWS=nominate,pin`, `ROWS=muster,muster+fsync`.
+//!
+//! In the environment: `NODES` and `PODS` (1,000 each), `RUNS` (5), `WIDE` (512 members), `REST_JOBS` and `REST_PODS` (50,000 and 20,000), `MUSTER` (another `muster` binary), `JSON` (a file for the figures), `PROFILE` (a folder for
 //! CPU profiles of the API server, for `go tool pprof`).
 
 #![allow(clippy::print_stdout, reason = "prints its table")]
 
 mod place;
 mod rest;
+mod row;
 mod table;
 mod waiting;
 mod wide;
@@ -20,18 +25,19 @@ mod wide;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use muster::testbed::{Binaries, ClusterOptions, SchedulerOptions, Stack, StackOptions, TestCluster, repository};
+use muster::testbed::{Binaries, StackOptions, repository};
 use serde_json::json;
 
-use place::{Load, Outcome};
-use table::{Summary, heading};
+use place::Outcome;
+use row::{Row, Who};
+use table::{Summary, heading, ratios};
 
 /// Members of a gang.
 const GANG: usize = 8;
 /// Muster's memory at 5,000 nodes and 10,000 pods, in MiB.
 const MEMORY: u64 = 600;
-const NATIVE_GATES: &str = "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true";
-const NATIVE_APIS: &str = "--runtime-config=scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true";
+/// Rows that are no [`Row`].
+const OTHERS: [&str; 4] = ["large", "waiting", "wide", "rest"];
 
 /// What all rows need.
 #[derive(Clone, Debug)]
@@ -46,52 +52,6 @@ impl Bench {
         let mut options = StackOptions::new(self.repository.clone(), self.binaries.clone(), self.muster.clone());
         options.api_server_args = profiling();
         options
-    }
-}
-
-/// Who places the pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Row {
-    Stock,
-    Native,
-    Muster,
-}
-
-impl Row {
-    const ALL: [Self; 3] = [Self::Stock, Self::Native, Self::Muster];
-
-    fn key(self) -> &'static str {
-        match self {
-            Self::Stock => "stock",
-            Self::Native => "native",
-            Self::Muster => "muster",
-        }
-    }
-
-    fn title(self) -> String {
-        match self {
-            Self::Stock => "stock, pod by pod".to_owned(),
-            Self::Native => format!("native gangs of {GANG}, one level"),
-            Self::Muster => format!("muster, gangs of {GANG}, all levels"),
-        }
-    }
-
-    async fn run(self, bench: &Bench, nodes: usize, pods: usize) -> anyhow::Result<Outcome> {
-        let load = Load { nodes, pods, row: self };
-        if self == Self::Muster {
-            let stack = Stack::start(bench.options()).await?;
-            return place::run(&stack.cluster, &load).await;
-        }
-        let mut options = ClusterOptions::new(&bench.repository, bench.binaries.clone());
-        let mut scheduler = SchedulerOptions { file: "default-scheduler.yaml", ..SchedulerOptions::new(None) };
-        options.api_server_args = profiling();
-        if self == Self::Native {
-            options.api_server_args.extend([NATIVE_GATES.to_owned(), NATIVE_APIS.to_owned()]);
-            scheduler.args = vec![NATIVE_GATES.to_owned()];
-        }
-        let cluster = TestCluster::start(options).await?;
-        cluster.start_scheduler(&scheduler).await?;
-        place::run(&cluster, &load).await
     }
 }
 
@@ -110,6 +70,8 @@ async fn main() -> anyhow::Result<()> {
     let (nodes, pods, runs) = (number("NODES", 1_000), number("PODS", 1_000), number("RUNS", 5));
     let rows = std::env::var("ROWS").unwrap_or_else(|_| "stock,native,muster,large,waiting,wide,rest".to_owned());
     let wanted = |key: &str| rows.split(',').any(|row| row == key);
+    let asked: Vec<Row> =
+        rows.split(',').filter(|key| !OTHERS.contains(key)).map(Row::parse).collect::<anyhow::Result<_>>()?;
     let repository = repository();
     let binaries = Binaries::ensure(&repository, |line| println!("{line}")).await?;
     let muster = std::env::var_os("MUSTER").map_or_else(|| env!("CARGO_BIN_EXE_muster").into(), PathBuf::from);
@@ -117,15 +79,25 @@ async fn main() -> anyhow::Result<()> {
     let mut figures = json!({"nodes": nodes, "pods": pods, "runs": runs, "gang": GANG});
 
     println!("{pods} pods on {nodes} nodes; medians of {runs} runs in turn, the slowest and the fastest behind them");
+    if asked.iter().any(|row| row.fragmented) {
+        println!("fragmented: {} pods of a whole node each", row::pods(nodes, pods, true));
+    }
     println!("{}", heading());
     let mut summaries: Vec<(Row, Summary)> = Vec::new();
-    let asked: Vec<Row> = Row::ALL.into_iter().filter(|row| wanted(row.key())).collect();
     let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); asked.len()];
     for run in 0..runs {
         for (row, outcomes) in asked.iter().zip(&mut outcomes) {
             let outcome = row.run(&bench, nodes, pods).await.with_context(|| row.title())?;
             println!("{}", outcome.line(&format!("  run {}: {}", run + 1, row.key())));
             outcomes.push(outcome);
+        }
+    }
+    for (row, ours) in asked.iter().zip(&outcomes).skip(1) {
+        // Two rows that took turns: run by run, so that what the machine did meanwhile concerns both.
+        let (first, theirs) = (&asked[0], &outcomes[0]);
+        if let Some([least, median, most]) = ratios(ours, theirs) {
+            println!("{} at {median} % of {}, run by run {least}–{most} %", row.key(), first.key());
+            figures["percent"][row.key()] = json!({"of": first.key(), "least": least, "median": median, "most": most});
         }
     }
     for (row, outcomes) in asked.into_iter().zip(outcomes) {
@@ -136,8 +108,8 @@ async fn main() -> anyhow::Result<()> {
         summaries.push((row, summary));
     }
     let rate = |of: Row| summaries.iter().find(|(row, _)| *row == of).map(|(_, summary)| summary.per_second());
-    for (peer, rate_of_peer) in [("stock", rate(Row::Stock)), ("native", rate(Row::Native))] {
-        if let (Some(ours), Some(theirs)) = (rate(Row::Muster), rate_of_peer) {
+    for (peer, who) in [("stock", Who::Stock), ("native", Who::Native)] {
+        if let (Some(ours), Some(theirs)) = (rate(Row::plain(Who::Muster)), rate(Row::plain(who))) {
             let percent = ours * 100 / theirs.max(1);
             println!("muster at {percent} % of {peer}");
             figures[format!("percentOf{peer}")] = percent.into();
@@ -146,7 +118,7 @@ async fn main() -> anyhow::Result<()> {
     if wanted("large") {
         let (nodes, pods) = (number("LARGE_NODES", 5_000), number("LARGE_PODS", 10_000));
         println!("\n{pods} pods on {nodes} nodes, once");
-        let outcome = Row::Muster.run(&bench, nodes, pods).await?;
+        let outcome = Row::plain(Who::Muster).run(&bench, nodes, pods).await?;
         println!("{}", outcome.line("muster, large"));
         println!(
             "  no gang bound in part: {} Bindings, each after its gang's commit; peak memory of muster {} MiB of {MEMORY} \

@@ -16,10 +16,19 @@ use muster::testbed::{Component, Identity, TestCluster, audit, eventually};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{GANG, Row};
+use crate::GANG;
+use crate::row::{Row, Who};
 
 const CREATORS: usize = 32;
+/// Nodes of a leaf, and of the leaves of a fragmented cluster in turn.
 const LEAF: usize = 8;
+const LEAVES: [usize; 3] = [8, 16, 32];
+/// Leaves of a spine.
+const SPINE: usize = 8;
+const SPINE_KEY: &str = "topology.k8s.aws/network-node-layer-2";
+const LEAF_KEY: &str = "topology.k8s.aws/network-node-layer-3";
+/// What is in use before a run on a fragmented cluster.
+const IN_USE: &str = "in-use";
 pub(crate) const NAMESPACE: &str = "load";
 pub(crate) const DEADLINE: Duration = Duration::from_secs(900);
 
@@ -56,8 +65,13 @@ pub(crate) struct Outcome {
 pub(crate) async fn run(cluster: &TestCluster, load: &Load) -> anyhow::Result<Outcome> {
     let client = cluster.client(Identity::Admin)?;
     cluster.create_namespace(NAMESPACE).await?;
-    create_nodes(&client, load.nodes).await?;
-    let bodies: Vec<(String, Vec<u8>)> = bodies(load)?;
+    create_leaves(&client, load.nodes, load.row.fragmented).await?;
+    if load.row.fragmented {
+        cluster.create_namespace(IN_USE).await?;
+        occupy(&client, load.nodes).await?;
+    }
+    let owner = if load.row.who.is_owned() { Some(owner(&client, load.pods).await?) } else { None };
+    let bodies: Vec<(String, Vec<u8>)> = bodies(load, owner.as_ref())?;
     let before = cpu(cluster);
     let since = jiff::Timestamp::now();
     let started = Instant::now();
@@ -77,7 +91,7 @@ pub(crate) async fn run(cluster: &TestCluster, load: &Load) -> anyhow::Result<Ou
     let memory = memory(cluster);
     let used = leaves_of_gangs(&client, load).await?;
     let entries = audit::read(&cluster.audit_log())?;
-    if load.row == Row::Muster {
+    if load.row.who.is_muster() {
         let torn = audit::torn_bindings(&entries, |_, pod| number_of(pod).map(|number| format!("g{}", number / GANG)));
         anyhow::ensure!(torn.is_empty(), "gangs were bound in part:\n{}", torn.join("\n"));
     }
@@ -135,33 +149,41 @@ fn number_of(pod: &str) -> Option<usize> {
 }
 
 /// Requests in the order they are sent: path and body.
-fn bodies(load: &Load) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+fn bodies(load: &Load, owner: Option<&Value>) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+    let who = load.row.who;
     // All pods fit, and no more.
     let gpus = u32::try_from((load.nodes * 8 / load.pods.max(1)).clamp(1, 8)).unwrap_or(8);
+    // A leaf most of whose nodes are in use holds no gang, and neither may a leaf do where another level is preferred.
+    let required = if load.row.fragmented || who == Who::Preferred { SPINE_KEY } else { LEAF_KEY };
     let mut bodies = Vec::with_capacity(load.pods + load.pods / GANG);
     for number in 0..load.pods {
         let gang = number / GANG;
-        if load.row == Row::Native && number % GANG == 0 {
+        if who.is_native() && number % GANG == 0 {
             let group = json!({
                 "apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": format!("g{gang}")},
                 "spec": {
                     "schedulingPolicy": {"gang": {"minCount": GANG.min(load.pods - number)}},
-                    "schedulingConstraints": {"topology": [{"key": "topology.k8s.aws/network-node-layer-3"}]},
+                    "schedulingConstraints": {"topology": [{"key": required}]},
                 },
             });
             let path = format!("/apis/scheduling.k8s.io/v1beta1/namespaces/{NAMESPACE}/podgroups");
             bodies.push((path, serde_json::to_vec(&group)?));
         }
-        let scheduler = if load.row == Row::Muster { "muster" } else { "default-scheduler" };
+        let scheduler = if who.is_muster() { "muster" } else { "default-scheduler" };
         let mut pod = TestPod::new(format!("p{number}")).gpus(gpus).scheduler(scheduler);
-        if load.row == Row::Muster {
+        if who == Who::Preferred {
+            pod = pod.annotation("muster.dev/topology-preferred", LEAF_KEY);
+        } else if who.is_muster() {
             pod = pod
                 .annotation("muster.dev/gang", &format!("g{gang}"))
                 .annotation("muster.dev/gang-size", &GANG.min(load.pods - gang * GANG).to_string())
                 .annotation("muster.dev/rank", &(number % GANG).to_string());
         }
         let mut pod = serde_json::to_value(pod.build())?;
-        if load.row == Row::Native {
+        if let Some(owner) = owner {
+            pod["metadata"]["ownerReferences"] = json!([owner]);
+        }
+        if who.is_native() {
             pod["spec"]["schedulingGroup"] = json!({"podGroupName": format!("g{gang}")});
         }
         bodies.push((format!("/api/v1/namespaces/{NAMESPACE}/pods"), serde_json::to_vec(&pod)?));
@@ -184,11 +206,73 @@ pub(crate) async fn create(client: &Client, path: &str, objects: Vec<impl Serial
         .await
 }
 
+/// The owner of all pods: a Job that ignores disruptions, and that no controller here looks after.
+async fn owner(client: &Client, pods: usize) -> anyhow::Result<Value> {
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "owner"},
+        "spec": {
+            "managedBy": "example.com/nobody", "parallelism": pods, "completions": pods,
+            "podFailurePolicy": {
+                "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}],
+            },
+            "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "train"}]}},
+        },
+    });
+    let request = http::Request::post(format!("/apis/batch/v1/namespaces/{NAMESPACE}/jobs"))
+        .header("content-type", "application/json")
+        .body(serde_json::to_vec(&job)?)?;
+    let made: Value = serde_json::from_str(&client.request_text(request).await?)?;
+    let uid = &made["metadata"]["uid"];
+    Ok(json!({"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": uid, "controller": true}))
+}
+
+/// Three of five nodes get a pod that takes all their GPUs, scattered, and all of them run.
+async fn occupy(client: &Client, nodes: usize) -> anyhow::Result<()> {
+    // 7 and 10 have no common divisor: of ten nodes in a row six are in use, and no two runs of them are alike.
+    let used = (0..nodes).filter(|number| (number * 7 + number / 10 * 3) % 10 < 6);
+    let pods = used.map(|number| {
+        let mut pod = TestPod::new(format!("u{number}")).gpus(8).scheduler("default-scheduler").build();
+        if let Some(spec) = &mut pod.spec {
+            spec.node_name = Some(format!("n{number}"));
+        }
+        pod
+    });
+    create(client, &format!("/api/v1/namespaces/{IN_USE}/pods"), pods.collect()).await?;
+    eventually(DEADLINE, "what is in use to run", || async move {
+        let path = format!("/api/v1/namespaces/{IN_USE}/pods?fieldSelector=status.phase!%3DRunning&limit=1");
+        let request = http::Request::get(path).body(Vec::new()).expect("a constant path is a valid URI");
+        let left: Value =
+            serde_json::from_str(&client.request_text(request).await?).map_err(kube::Error::SerdeError)?;
+        Ok::<_, kube::Error>(left["items"].as_array().is_some_and(Vec::is_empty).then_some(()))
+    })
+    .await?;
+    Ok(())
+}
+
+/// The leaf of a node.
+fn leaf_of(number: usize, fragmented: bool) -> usize {
+    if !fragmented {
+        return number / LEAF;
+    }
+    let of_all: usize = LEAVES.iter().sum();
+    let mut left = number % of_all;
+    let within = LEAVES.iter().position(|size| {
+        let here = left < *size;
+        left = left.saturating_sub(*size);
+        here
+    });
+    number / of_all * LEAVES.len() + within.unwrap_or_default()
+}
+
 /// Nodes of eight GPUs, eight to a leaf, ready to be used.
 pub(crate) async fn create_nodes(client: &Client, count: usize) -> anyhow::Result<()> {
+    create_leaves(client, count, false).await
+}
+
+async fn create_leaves(client: &Client, count: usize, fragmented: bool) -> anyhow::Result<()> {
     let nodes = (0..count).map(|number| {
-        let leaf = format!("nn-{}", number / LEAF);
-        let spine = format!("nn-spine-{}", number / LEAF / 8);
+        let leaf = leaf_of(number, fragmented);
+        let (leaf, spine) = (format!("nn-{leaf}"), format!("nn-spine-{}", leaf / SPINE));
         TestNode::new(format!("n{number}")).layers(["nn-core", &spine, &leaf]).build()
     });
     create(client, "/api/v1/nodes", nodes.collect()).await?;
@@ -232,7 +316,7 @@ async fn leaves_of_gangs(client: &Client, load: &Load) -> anyhow::Result<BTreeMa
         let number = pod["metadata"]["name"].as_str().and_then(number_of).context("a pod of another name")?;
         let node = pod["spec"]["nodeName"].as_str().and_then(|node| node.strip_prefix('n'));
         let node: usize = node.and_then(|node| node.parse().ok()).context("a node of another name")?;
-        used.entry(number / GANG).or_default().insert(node / LEAF);
+        used.entry(number / GANG).or_default().insert(leaf_of(node, load.row.fragmented));
     }
     anyhow::ensure!(used.len() == load.pods.div_ceil(GANG), "{} gangs have nodes", used.len());
     Ok(used)

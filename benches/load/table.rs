@@ -37,6 +37,14 @@ fn line(name: &str, outcome: &Outcome, spread: &str, cpu: [u64; 4]) -> String {
     )
 }
 
+/// Of runs that took turns, how fast ours were in percent of theirs: the least, the median and the most.
+pub(crate) fn ratios(ours: &[Outcome], theirs: &[Outcome]) -> Option<[u64; 3]> {
+    let percent = |(ours, theirs): (&Outcome, &Outcome)| ours.per_second() * 100 / theirs.per_second().max(1);
+    let mut all: Vec<u64> = ours.iter().zip(theirs).map(percent).collect();
+    all.sort_unstable();
+    Some([*all.first()?, *all.get(all.len() / 2)?, *all.last()?])
+}
+
 impl Outcome {
     pub(crate) fn line(&self, name: &str) -> String {
         line(name, self, "", self.cpu)

@@ -1,11 +1,15 @@
-//! Members without a gate that wait on a busy cluster: kube-scheduler asks about them again and again.
+//! Members without a gate that wait on a busy cluster: kube-scheduler asks about them again and again. Beside that, how long a pod
+//! of no gang takes from its creation to its node, while nobody waits and while they do.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
 use muster::testbed::stack::request;
 use muster::testbed::workloads::TestPod;
 use muster::testbed::{Stack, eventually};
@@ -18,6 +22,9 @@ use crate::place::{DEADLINE, NAMESPACE, all_placed, cpu, create, create_nodes};
 const WINDOW: Duration = Duration::from_secs(20);
 /// Status updates of bound pods a second, each of which requeues every pod that an extender rejected.
 const UPDATES: u64 = 18;
+/// Pods of no gang that are timed, one after the other, and the pause between two.
+const SINGLES: usize = 40;
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// Gangs that wait for one member each, `members` pods in all, while bound pods change.
 pub(crate) async fn run(bench: &Bench, members: usize, nodes: usize) -> anyhow::Result<Value> {
@@ -45,6 +52,8 @@ pub(crate) async fn run(bench: &Bench, members: usize, nodes: usize) -> anyhow::
     let bound: Vec<Pod> = (0..64).map(|number| TestPod::new(format!("busy{number}")).build()).collect();
     create(&client, &format!("/api/v1/namespaces/{NAMESPACE}/pods"), bound).await?;
     tokio::time::timeout(DEADLINE, all_placed(client.clone(), 64)).await??;
+    let alone = singles(&client, "alone").await?;
+    let asked_before = filter_calls(&stack).await?;
     let waiting: Vec<Pod> = (0..members)
         .map(|number| {
             TestPod::new(format!("w{number}"))
@@ -58,7 +67,7 @@ pub(crate) async fn run(bench: &Bench, members: usize, nodes: usize) -> anyhow::
     let seen = &stack;
     eventually(DEADLINE, "every member to be asked about", || async move {
         let calls = filter_calls(seen).await.map_err(|error| error.to_string())?;
-        Ok::<_, String>((calls >= u64::try_from(members).unwrap_or(u64::MAX)).then_some(()))
+        Ok::<_, String>((calls - asked_before >= u64::try_from(members).unwrap_or(u64::MAX)).then_some(()))
     })
     .await?;
 
@@ -72,6 +81,19 @@ pub(crate) async fn run(bench: &Bench, members: usize, nodes: usize) -> anyhow::
         number += 1;
     }
     let (calls, after) = (filter_calls(&stack).await? - calls, cpu(&stack.cluster));
+    let touching = tokio::spawn({
+        let client = client.clone();
+        async move {
+            for number in number.. {
+                ticks.tick().await;
+                touch(&client, number).await?;
+            }
+            anyhow::Ok(())
+        }
+    });
+    let beside = singles(&client, "beside").await;
+    touching.abort();
+    let beside = beside?;
     let share = |at: usize| (after[at] - before[at]) * 10 / WINDOW.as_secs();
     let (scheduler, muster) = (share(2), share(3));
     println!(
@@ -83,12 +105,47 @@ pub(crate) async fn run(bench: &Bench, members: usize, nodes: usize) -> anyhow::
         muster / 10,
         muster % 10
     );
+    for (when, times) in [("alone", &alone), ("beside them", &beside)] {
+        let [median, slowest] = times;
+        println!("a pod of no gang {when}: {median} ms to its node, the slowest of {SINGLES} {slowest} ms");
+    }
+    let figures = |[median, slowest]: [u64; 2]| json!({"medianMilliseconds": median, "slowestMilliseconds": slowest});
     Ok(json!({
+        "single": {"alone": figures(alone), "beside": figures(beside)},
         "members": members,
         "nodes": nodes,
         "filterCallsPerSecond": calls / WINDOW.as_secs(),
         "permilleOfACore": {"scheduler": scheduler, "muster": muster},
     }))
+}
+
+/// From the creation of a pod of no gang to its node, in milliseconds: the median and the slowest.
+async fn singles(client: &Client, name: &str) -> anyhow::Result<[u64; 2]> {
+    let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(client.clone(), NAMESPACE);
+    let placed = watcher::Config::default().fields("spec.nodeName!=").labels("example.com/timed=yes");
+    let mut stream = watcher(pods, placed).applied_objects().boxed();
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
+    let mut times = Vec::with_capacity(SINGLES);
+    for number in 0..SINGLES {
+        let one = format!("{name}{number}");
+        let pod = TestPod::new(&one).label("example.com/timed", "yes").build();
+        let started = Instant::now();
+        let created = create(client, &path, vec![pod]);
+        let seen = async {
+            while let Some(pod) = stream.try_next().await? {
+                if pod.name_any() == one {
+                    return anyhow::Ok(started.elapsed());
+                }
+            }
+            anyhow::bail!("the watch ended")
+        };
+        let both = async { tokio::try_join!(created, seen) };
+        let ((), took) = tokio::time::timeout(DEADLINE, both).await??;
+        times.push(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        tokio::time::sleep(PAUSE).await;
+    }
+    times.sort_unstable();
+    Ok([times[times.len() / 2], times.last().copied().unwrap_or_default()])
 }
 
 async fn touch(client: &Client, number: u64) -> anyhow::Result<()> {

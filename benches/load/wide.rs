@@ -13,15 +13,16 @@ use muster::testbed::workloads::TestPod;
 use muster::testbed::{Component, Stack, StackOptions};
 use serde_json::{Value, json};
 
+use crate::Bench;
 use crate::place::{DEADLINE, NAMESPACE, all_placed, create, create_nodes};
-use crate::{Bench, Row};
+use crate::row::{Row, Who};
 
 /// Between two questions about the ordinary pod.
 const ASK: Duration = Duration::from_millis(50);
 
 /// `members` on as many nodes.
 pub(crate) async fn run(bench: &Bench, members: usize) -> anyhow::Result<Value> {
-    let stock = Row::Stock.run(bench, members, members).await?.took;
+    let stock = Row::plain(Who::Stock).run(bench, members, members).await?.took;
     let options: StackOptions = bench.options();
     let stack = Stack::start(options).await?;
     let client = stack.admin()?;

@@ -1,6 +1,25 @@
 //! What is kept of Pod objects.
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::{NodeSelectorTerm, Pod, PodSpec, Toleration};
+use muster_api::convert::required_terms;
+
+/// Lists of a member that the patches of its release replace, whole.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lists {
+    /// Tolerations.
+    pub tolerations: Vec<Toleration>,
+    /// Terms of required node affinity.
+    pub terms: Vec<NodeSelectorTerm>,
+}
+
+impl Lists {
+    /// Those of a pod; `None` where all are empty.
+    pub(super) fn of(pod: &Pod) -> Option<Self> {
+        let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone()).unwrap_or_default();
+        let lists = Self { tolerations, terms: required_terms(pod).to_vec() };
+        (lists != Self::default()).then_some(lists)
+    }
+}
 
 /// Only what recognition reads: pods are kept for as long as they exist.
 pub(super) fn slim(pod: Pod) -> Pod {

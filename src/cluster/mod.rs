@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use k8s_openapi::api::core::v1::{Pod, Toleration};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use kube::runtime::watcher::Event;
 use muster_api::batch_state;
@@ -35,6 +35,7 @@ use tokio::sync::{mpsc, watch as channel};
 
 pub use contact::Contacts;
 pub use follow::Change;
+pub use kept::Lists;
 pub(crate) use owners::is_served;
 pub use store::{Store, StoreOptions};
 pub use watch::{WatchOptions, run};
@@ -62,8 +63,8 @@ pub struct State {
     pub prefixes: bool,
     /// ProvisioningRequests of our class.
     pub requests: Arc<BTreeMap<ObjectKey, Arc<ProvisioningRequest>>>,
-    /// Tolerations of members, whole: a merge patch replaces the list.
-    pub tolerations: Arc<FxHashMap<PodUid, Arc<Vec<Toleration>>>>,
+    /// Lists of members that a merge patch replaces.
+    pub lists: Arc<FxHashMap<PodUid, Arc<Lists>>>,
     /// Pods of our profiles that no node has yet, with what topology constraints are read from.
     pub unbound: imbl::OrdMap<PodUid, Arc<Pod>>,
     /// Owners that pods wait for to be settled.

@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, watch as channel};
 use tracing::warn;
 
 use super::follow::{Change, QUEUE};
-use super::kept::{constrained, slim};
+use super::kept::{Lists, constrained, slim};
 use super::reserved::{Launched, reserved_nodes};
 use super::{Cluster, Contacts, Known, SeenBatch, State};
 use crate::clock::now_real;
@@ -329,15 +329,15 @@ impl Store {
         let Some(uid) = pod.metadata.uid.as_deref().map(PodUid::from) else { return };
         let (recognition, foreign) = self.recognise(&pod);
         let mut core = pod_state::read(&pod, recognition.membership.clone(), &self.options.scheduler_names);
-        core.foreign = foreign;
+        (core.foreign, core.remade) = (foreign, recognition.remade);
         core.daemon |= self.state.is_of_daemon_set(&pod);
         self.apply_claims(&uid, &pod, &mut core);
-        if let Some(tolerations) = pod.spec.as_ref().and_then(|spec| spec.tolerations.clone())
+        if let Some(lists) = Lists::of(&pod)
             // A pod may come before its owner: whether it is a member shows later, and it is not read again then.
             && !matches!(core.membership, Membership::Single)
-            && self.state.tolerations.get(&uid).is_none_or(|known| **known != tolerations)
+            && self.state.lists.get(&uid).is_none_or(|known| **known != lists)
         {
-            Arc::make_mut(&mut self.state.change().tolerations).insert(uid.clone(), Arc::new(tolerations));
+            Arc::make_mut(&mut self.state.change().lists).insert(uid.clone(), Arc::new(lists));
         }
         if (core.ours || self.is_foreign(&pod)) && core.node.is_none() && core.is_live() {
             let unbound = constrained(&pod);
@@ -450,7 +450,7 @@ impl Store {
         self.leave_claims(&uid);
         self.stated.remove(&uid);
         Arc::make_mut(&mut self.state.change().missing_owners).remove(&uid);
-        Arc::make_mut(&mut self.state.change().tolerations).remove(&uid);
+        Arc::make_mut(&mut self.state.change().lists).remove(&uid);
         self.read_by(&uid, BTreeSet::new());
         self.reads.remove(&uid);
         self.note_waiting(&uid, None);
@@ -500,7 +500,7 @@ impl Store {
             let (recognition, foreign) = self.recognise(&metadata);
             let mut pod = CorePod::clone(&pod);
             pod.membership = recognition.membership.clone();
-            pod.foreign = foreign;
+            (pod.foreign, pod.remade) = (foreign, recognition.remade);
             self.index(pod_uid, &Arc::new(pod), recognition);
         }
     }

@@ -311,6 +311,7 @@ fn gang_loop(
     let settings = Settings {
         settle: config.settle,
         renominate: config.renominate,
+        pin: config.pin,
         expiry: config.expiry,
         record: recorder.is_some(),
         released: config.watch_released,

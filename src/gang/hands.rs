@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ObjectReference, Pod, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt};
-use muster_api::convert::{is_of_held, of_held};
+use muster_api::convert::{assigned_node, is_of_held, of_held, pin};
 use muster_api::crd::{BatchOffer, set_condition};
 use muster_api::crd::{Fill, Gang as GangObject, GangRef, NodeBatch, NodeBatchSpec};
 use muster_api::{batch_state, gang_state, keys};
@@ -26,7 +26,7 @@ use serde_json::json;
 use tracing::{debug, info, warn};
 
 use super::events::Events;
-use super::patch::{patch, post_eviction};
+use super::patch::{Patched, patch, post_eviction};
 use super::share::Share;
 use super::{cost, notice};
 use crate::clock::{Clock, now_real};
@@ -381,6 +381,8 @@ impl Hands {
     /// A PodDisruptionBudget that forbids the eviction protects what is lost already: the gang cannot run with one
     /// member less, so its pods are deleted all the same.
     /// Where EC2 has given notice, the pod has ended before its machine does: its grace is cut to what is left.
+    /// A member that is pinned and has no node is deleted only as long as it has none: the API server is asked, and the mark names the version that was
+    /// looked at.
     async fn evict_member(&self, state: &State, evict: &Evict) -> anyhow::Result<()> {
         let pod = &evict.pod;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
@@ -392,6 +394,14 @@ impl Hands {
         };
         let preconditions = Preconditions { uid: Some(pod.uid.to_string()), resource_version: None };
         let gone = |error: &kube::Error| matches!(error, kube::Error::Api(answer) if matches!(answer.code, 404 | 409));
+        let mut unbound = None;
+        if pod.node.is_none() && pod.pinned.is_some() {
+            let newest = pods.get_opt(&pod.key.name).await.with_context(|| format!("read pod {}", pod.key))?;
+            let still = newest
+                .filter(|newest| newest.uid().as_deref() == Some(pod.uid.as_str()) && assigned_node(newest).is_none());
+            let Some(still) = still else { return Ok(()) };
+            unbound = still.resource_version();
+        }
         // What a budget refused for one member it refuses for the next, and each answer takes a second.
         if !at_once && !pod.deleting && !self.budget_refuses(state, pod) {
             let options = DeleteParams {
@@ -425,10 +435,14 @@ impl Hands {
             // No kubelet is left to report the end, and a Job waits for it before it makes another pod.
             condition["status"]["phase"] = json!("Failed");
         }
+        if let Some(version) = &unbound {
+            condition["metadata"]["resourceVersion"] = json!(version);
+        }
         let params = PatchParams::default();
         match step(Step::MarkPod, pods.patch_status(&pod.key.name, &params, &Patch::Strategic(&condition))).await {
             Ok(_) => {}
-            Err(error) if gone(&error) => return Ok(()),
+            // Somebody else wrote the pod, such as kube-scheduler its condition: looked at again.
+            Err(error) if gone(&error) && (unbound.is_none() || is_missing(&error)) => return Ok(()),
             Err(error) => return Err(anyhow::Error::new(error).context(format!("mark pod {}", pod.key))),
         }
         let mut params = DeleteParams {
@@ -498,8 +512,45 @@ impl Hands {
         patched.map(drop).map_err(|error| anyhow::Error::new(error).context("clear nomination"))
     }
 
-    /// The two patches of one member: the nomination, then gate, annotations and toleration.
+    /// The patches of one member: the nomination, unless it is pinned, then gate, annotations, toleration and pin.
     pub(super) async fn release(&self, state: &State, release: &Release) -> anyhow::Result<()> {
+        let pod = &release.pod;
+        let nominated = if release.nominates() { Some(self.nominate(release).await?) } else { None };
+        let mut dropped = json!({
+            "metadata": {
+                "uid": pod.uid.as_str(),
+                "annotations": {
+                    keys::PLAN_EPOCH: release.epoch.to_string(),
+                    keys::PLANNED_NODE: release.node.as_str(),
+                },
+            },
+            "spec": {"schedulingGates": []},
+        });
+        if let Some(nominated) = nominated {
+            dropped["metadata"]["resourceVersion"] = json!(nominated.resource_version());
+            // Another value each time: a patch that changes nothing requeues nobody.
+            dropped["metadata"]["annotations"][keys::REQUEUE] = json!(now_real().as_microsecond().to_string());
+        }
+        // Lists are replaced: what the pod has is repeated. One that has more by now refuses to lose it.
+        let known = state.lists.get(&pod.uid);
+        if !release.tolerate.is_empty() {
+            let known = known.map(|lists| lists.tolerations.clone()).unwrap_or_default();
+            dropped["spec"]["tolerations"] = json!(tolerations(known, &release.tolerate));
+        }
+        if release.pin {
+            let terms = pin(known.map(|lists| lists.terms.clone()).unwrap_or_default(), release.node.as_str());
+            dropped["spec"]["affinity"] = json!({
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}},
+            });
+        }
+        patch(Step::ReleasePod, &self.client, &pod.key, &Patch::Merge(&dropped))
+            .await
+            .map_err(|error| anyhow::Error::new(error).context("release"))?;
+        Ok(())
+    }
+
+    /// Nominates a member for its planned node.
+    async fn nominate(&self, release: &Release) -> anyhow::Result<Patched> {
         let pod = &release.pod;
         let mut nomination = json!({
             "metadata": {"uid": pod.uid.as_str()},
@@ -513,32 +564,9 @@ impl Hands {
         } else {
             Patch::Merge(&nomination)
         };
-        let nominated = patch(Step::NominatePod, &self.client, &pod.key, &nomination)
+        patch(Step::NominatePod, &self.client, &pod.key, &nomination)
             .await
-            .map_err(|error| anyhow::Error::new(error).context("nomination"))?;
-        // Another value each time: a patch that changes nothing requeues nobody.
-        let requeue = now_real().as_microsecond();
-        let mut dropped = json!({
-            "metadata": {
-                "uid": pod.uid.as_str(),
-                "resourceVersion": nominated.resource_version(),
-                "annotations": {
-                    keys::PLAN_EPOCH: release.epoch.to_string(),
-                    keys::PLANNED_NODE: release.node.as_str(),
-                    keys::REQUEUE: requeue.to_string(),
-                },
-            },
-            "spec": {"schedulingGates": []},
-        });
-        if !release.tolerate.is_empty() {
-            // The list is replaced: what the pod has is repeated. One that has more by now refuses to lose it.
-            let known = state.tolerations.get(&pod.uid).map(|all| Vec::clone(all)).unwrap_or_default();
-            dropped["spec"]["tolerations"] = json!(tolerations(known, &release.tolerate));
-        }
-        patch(Step::ReleasePod, &self.client, &pod.key, &Patch::Merge(&dropped))
-            .await
-            .map_err(|error| anyhow::Error::new(error).context("release"))?;
-        Ok(())
+            .map_err(|error| anyhow::Error::new(error).context("nomination"))
     }
 }
 
@@ -546,6 +574,10 @@ impl Hands {
 fn gang_of_batch(state: &State, name: &str) -> Option<Arc<GangObject>> {
     let owner = state.batches.get(name)?.object().spec.gang_ref.as_ref()?;
     state.gangs.get(&ObjectKey::new(owner.namespace.as_str(), owner.name.as_str())).cloned()
+}
+
+fn is_missing(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(answer) if answer.code == 404)
 }
 
 /// Whose calls wait for each other: those of one gang, and those of the pods of no gang in one namespace.

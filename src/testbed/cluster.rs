@@ -56,6 +56,8 @@ pub struct ClusterOptions {
     /// Keep the folder when the cluster is dropped; it is always kept when the dropping thread
     /// panics.
     pub keep: bool,
+    /// Let etcd wait for its disk, as in production. What a test writes is thrown away.
+    pub fsync: bool,
     /// Further arguments of kube-apiserver, e.g. `--feature-gates=GenericWorkload=true`.
     pub api_server_args: Vec<String>,
     /// Further arguments of kube-controller-manager; a second `--controllers` replaces ours.
@@ -71,6 +73,7 @@ impl ClusterOptions {
             controller_manager: true,
             kwok: true,
             keep: false,
+            fsync: false,
             api_server_args: Vec::new(),
             controller_manager_args: Vec::new(),
         }
@@ -412,19 +415,19 @@ impl TestCluster {
     }
 
     fn etcd(&self, client: SocketAddr, peer: SocketAddr) -> Command {
-        Command::new(
-            self.options.binaries.of(Component::Etcd),
-            [
-                flag("--data-dir=", &self.folder.join("etcd")),
-                format!("--listen-client-urls=http://{client}").into(),
-                format!("--advertise-client-urls=http://{client}").into(),
-                format!("--listen-peer-urls=http://{peer}").into(),
-                format!("--initial-advertise-peer-urls=http://{peer}").into(),
-                format!("--initial-cluster=default=http://{peer}").into(),
-                "--unsafe-no-fsync".into(),
-                "--log-level=warn".into(),
-            ],
-        )
+        let mut args: Vec<OsString> = vec![
+            flag("--data-dir=", &self.folder.join("etcd")),
+            format!("--listen-client-urls=http://{client}").into(),
+            format!("--advertise-client-urls=http://{client}").into(),
+            format!("--listen-peer-urls=http://{peer}").into(),
+            format!("--initial-advertise-peer-urls=http://{peer}").into(),
+            format!("--initial-cluster=default=http://{peer}").into(),
+            "--log-level=warn".into(),
+        ];
+        if !self.options.fsync {
+            args.push("--unsafe-no-fsync".into());
+        }
+        Command::new(self.options.binaries.of(Component::Etcd), args)
     }
 
     fn kube_apiserver(&self, etcd: SocketAddr) -> Command {

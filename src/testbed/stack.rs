@@ -54,6 +54,8 @@ pub struct StackOptions {
     pub replicas: u8,
     /// The shipped file in `scheduler-config/`.
     pub scheduler: &'static str,
+    /// Let etcd wait for its disk, as in production.
+    pub fsync: bool,
     /// Further arguments of kube-apiserver, e.g. `--feature-gates=GenericWorkload=true`.
     pub api_server_args: Vec<String>,
     /// Further controllers of kube-controller-manager, e.g. `persistentvolume-binder-controller`.
@@ -80,6 +82,7 @@ impl StackOptions {
             without: Vec::new(),
             replicas: 1,
             scheduler: "own-scheduler.yaml",
+            fsync: false,
             api_server_args: Vec::new(),
             controllers: &[],
             scheduler_args: Vec::new(),
@@ -108,6 +111,7 @@ impl Stack {
     pub async fn start(options: StackOptions) -> Result<Self, TestbedError> {
         let mut cluster_options = ClusterOptions::new(&options.repository, options.binaries.clone());
         cluster_options.keep = options.keep;
+        cluster_options.fsync = options.fsync;
         cluster_options.api_server_args.clone_from(&options.api_server_args);
         if !options.controllers.is_empty() {
             let more = options.controllers.join(",");

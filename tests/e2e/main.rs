@@ -35,6 +35,7 @@ mod page;
 mod page_access;
 mod people;
 mod permissions;
+mod pinned;
 mod protocol_chaos;
 mod provisioning;
 mod proxy;

@@ -143,7 +143,7 @@ fn hanging(asked: mpsc::UnboundedSender<String>, gate: watch::Receiver<bool>) ->
 fn release(state: &State, name: &str) -> Action {
     let pod = Arc::clone(&state.snapshot.pods[&PodUid::from(name)]);
     let (node, tolerate) = (NodeName::from("n1"), Vec::new());
-    Action::Release(Box::new(Release { pod, epoch: 1, node, tolerate, stuck: None }))
+    Action::Release(Box::new(Release { pod, epoch: 1, node, tolerate, pin: false, stuck: None }))
 }
 
 /// Waits until this call is made.
@@ -251,6 +251,7 @@ async fn a_release_that_failed_is_made_again_at_once() {
             epoch: 1,
             node: NodeName::from("n1"),
             tolerate: Vec::new(),
+            pin: false,
             stuck: None,
         }))]
     };
@@ -276,7 +277,7 @@ async fn a_release_that_always_fails_is_made_again_less_and_less_often() {
     let pod = Arc::clone(&state.snapshot.pods[&PodUid::from("other")]);
     let release = |epoch: u64| {
         let (pod, node) = (Arc::clone(&pod), NodeName::from("n1"));
-        vec![Action::Release(Box::new(Release { pod, epoch, node, tolerate: Vec::new(), stuck: None }))]
+        vec![Action::Release(Box::new(Release { pod, epoch, node, tolerate: Vec::new(), pin: false, stuck: None }))]
     };
     for _ in 0..2 {
         assert!(executor.execute(&state, release(1), &tenure).await.is_some(), "the loop looks again");
@@ -539,4 +540,49 @@ async fn a_release_that_waits_for_its_turn_is_not_sent_again_and_is_dropped_wher
     }
     let patches = |name: &str| all.iter().filter(|call| call.contains(&format!("/pods/{name}"))).count();
     assert_eq!((patches("stuck-1"), patches("stuck-2")), (2, 2), "nomination and release, once: {all:#?}");
+}
+
+/// A pod as the API server keeps it, which deletes of a pinned member are about: what it answers, and the calls that were made.
+async fn discarded(newest: Value) -> Vec<String> {
+    let (sent, mut calls) = mpsc::unbounded_channel();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (sent, newest) = (sent.clone(), newest.clone());
+        async move {
+            let what = format!("{} {}", request.method(), request.uri().path().rsplit('/').next().unwrap());
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let version = body.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
+            sent.send(format!("{what} {version}").trim_end().to_owned()).unwrap();
+            Ok::<_, Infallible>(Response::new(Body::from(newest.to_string().into_bytes())))
+        }
+    });
+    let client = Client::new(service, "ns");
+    let (_store, cluster) = known();
+    let (_leads, tenure) = leads();
+    let state = cluster.load();
+    let mut executor = executor(&client, &cluster);
+    let mut pod = muster_core::model::gang::Pod::clone(&state.snapshot.pods[&PodUid::from("other")]);
+    pod.pinned = Some(NodeName::from("n1"));
+    let evict = Evict { pod: Arc::new(pod), why: "its place is elsewhere".to_owned(), at_once: true };
+    executor.execute(&state, vec![Action::Evict(Box::new(evict))], &tenure).await;
+    executor.finish().await;
+    so_far(&mut calls)
+}
+
+#[tokio::test]
+async fn a_pinned_member_that_has_a_node_by_now_is_not_deleted_and_the_mark_names_what_was_looked_at() {
+    let pod = |uid: &str, node: Value| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "other", "namespace": "ns", "uid": uid, "resourceVersion": "7"},
+            "spec": {"containers": [], "nodeName": node},
+        })
+    };
+    assert_eq!(discarded(pod("other", Value::Null)).await, ["GET other", "PATCH status 7", "DELETE other"]);
+    assert_eq!(discarded(pod("other", json!("n1"))).await, ["GET other"], "it was bound meanwhile");
+    assert_eq!(
+        discarded(pod("another", Value::Null)).await,
+        ["GET other"],
+        "another pod of that name is nobody's business"
+    );
 }

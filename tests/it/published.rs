@@ -437,6 +437,6 @@ fn what_a_pod_tolerates_is_kept_although_its_owner_is_seen_later() {
     store.publish();
     let state = cluster.load();
     assert!(state.snapshot.pods.get("p").unwrap().membership.gang().is_some(), "it is a member by now");
-    let kept = state.tolerations.get("p").unwrap();
+    let kept = &state.lists.get("p").unwrap().tolerations;
     assert_eq!(kept[0].toleration_seconds, Some(3600));
 }

@@ -70,8 +70,8 @@ pub fn foreign(would_be: &Membership) -> Foreign {
     }
 }
 
-/// Reads a Pod object, without its volumes. What it needs is an error text where a quantity cannot be read. Whether its DaemonSet is known, and
-/// what it is to the provisioner if its profile is not ours, the caller adds.
+/// Reads a Pod object, without its volumes. What it needs is an error text where a quantity cannot be read. Whether its DaemonSet is known and
+/// its owner would make it again, and what it is to the provisioner if its profile is not ours, the caller adds.
 #[must_use]
 pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> State {
     let metadata = &pod.metadata;
@@ -80,6 +80,12 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
     let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or_default();
     let annotations = metadata.annotations.as_ref();
     let gates = spec.and_then(|spec| spec.scheduling_gates.as_deref()).unwrap_or_default();
+    // Only members are released: whoever wrote the annotation on any other pod has pinned it for a reason of their own.
+    let pinned = convert::pinned_node(pod).filter(|_| membership != Membership::Single);
+    let shape = convert::shape_of_pod(pod).map(|shape| match &pinned {
+        Some(node) => convert::without_pin(shape, node),
+        None => shape,
+    });
     let unscheduled = status
         .and_then(|status| status.conditions.as_ref())
         .and_then(|conditions| conditions.iter().find(|c| c.type_ == "PodScheduled" && c.status == "False"))
@@ -92,7 +98,7 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
             metadata.namespace.as_deref().unwrap_or_default(),
             metadata.name.as_deref().unwrap_or_default(),
         ),
-        shape: convert::shape_of_pod(pod).map(Arc::new).map_err(|error| Arc::from(describe(&error))),
+        shape: shape.map(Arc::new).map_err(|error| Arc::from(describe(&error))),
         neighbour: Arc::new(Neighbour { constraints: convert::ordinary::constraints(pod), ..convert::neighbour(pod) }),
         held: Arc::new(convert::usage(pod).unwrap_or_default()),
         claims: Arc::default(),
@@ -101,6 +107,8 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
             .and_then(|status| status.nominated_node_name.as_deref())
             .filter(|name| !name.is_empty())
             .map(NodeName::from),
+        pinned,
+        remade: false,
         ended: matches!(phase, "Succeeded" | "Failed"),
         succeeded: phase == "Succeeded",
         running: phase == "Running",

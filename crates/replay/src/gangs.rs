@@ -222,8 +222,9 @@ impl Finder<'_> {
         if uid.is_none() {
             object.metadata.uid = Some(format!("pod/{}", dump_name(&object.metadata)));
         }
-        let Recognition { membership, gang, missing: _, reads: _ } = self.recognise(&object);
+        let Recognition { membership, gang, remade, missing: _, reads: _ } = self.recognise(&object);
         let mut core = self.read(&object, membership, Used::read(&object));
+        core.remade = remade;
         // A dump is trusted: it opens no node.
         core.daemon |= pod_state::daemon_set(&object).is_some();
         core.foreign = self.foreign(&object);

@@ -89,6 +89,8 @@ pub struct Recognition {
     pub membership: Membership,
     /// What pod and owners say of the gang.
     pub gang: Option<Arc<Recognised>>,
+    /// The pod's controller makes it again when it is deleted, and counts no failure.
+    pub remade: bool,
     /// The owner that must be read before the membership is settled.
     pub missing: Option<MissingOwner>,
     /// Everything that was looked at: when one of these appears or changes, the pod is recognised again.
@@ -99,7 +101,12 @@ impl Recognition {
     /// A pod of no gang.
     #[must_use]
     pub fn single(reads: BTreeSet<Ref>) -> Self {
-        Self { membership: Membership::Single, gang: None, missing: None, reads }
+        Self { membership: Membership::Single, gang: None, remade: false, missing: None, reads }
+    }
+
+    /// A pod of which it is not known yet whose it is.
+    fn unknown(missing: MissingOwner, reads: BTreeSet<Ref>) -> Self {
+        Self { membership: Membership::Unknown, gang: None, remade: false, missing: Some(missing), reads }
     }
 }
 
@@ -128,7 +135,7 @@ pub fn recognise(pod: &Pod, objects: &dyn Objects) -> Recognition {
         Ok(chain) => chain,
         Err(unresolved) => {
             let (missing, reads) = *unresolved;
-            return Recognition { membership: Membership::Unknown, gang: None, missing: Some(missing), reads };
+            return Recognition::unknown(missing, reads);
         }
     };
     let explicit: Vec<(&'static str, Claim)> =
@@ -144,12 +151,13 @@ pub fn recognise(pod: &Pod, objects: &dyn Objects) -> Recognition {
     let settled = found.as_ref().is_some_and(|found| found.name == "annotations");
     if let Some(missing) = chain.missing().filter(|_| !settled) {
         let reads = chain.into_reads();
-        return Recognition { membership: Membership::Unknown, gang: None, missing: Some(missing), reads };
+        return Recognition::unknown(missing, reads);
     }
     let Some(found) = found else { return Recognition::single(chain.into_reads()) };
     let (gang, role, rank) = describe(&chain, found, conflict);
     let membership = Membership::Member { gang: gang.key.clone(), role, rank };
-    Recognition { membership, gang: Some(Arc::new(gang)), missing: None, reads: chain.into_reads() }
+    let remade = restart::makes_again(&chain);
+    Recognition { membership, gang: Some(Arc::new(gang)), remade, missing: None, reads: chain.into_reads() }
 }
 
 /// The convention that gave the identity, and what the owner says beside it.

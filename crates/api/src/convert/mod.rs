@@ -9,6 +9,7 @@
 
 pub mod constraints;
 pub mod ordinary;
+mod pin;
 mod requests;
 pub(crate) mod selectors;
 
@@ -25,6 +26,7 @@ use muster_core::model::units::QuantityError;
 use thiserror::Error;
 
 pub use self::constraints::neighbour;
+pub use self::pin::{pin, pinned_node, required_terms, without_pin};
 pub use self::selectors::{is_of_held, of_held, selects};
 use crate::keys;
 
@@ -71,7 +73,8 @@ pub fn node(node: &k8s::Node) -> Result<Node, ConvertError> {
     })
 }
 
-/// The shape of a pod, whether it has a node or not. Its status plays no part: equal pods have equal shapes.
+/// The shape of a pod, whether it has a node or not. Its status plays no part: equal pods have equal shapes. What a release pinned it
+/// to is part of it; who reads a member takes that away ([`without_pin`]).
 ///
 /// Errors: a request, limit or overhead that is no quantity.
 pub fn shape_of_pod(pod: &k8s::Pod) -> Result<Shape, ConvertError> {

@@ -5,5 +5,6 @@ mod convert;
 mod crd;
 mod dra;
 mod peers;
+mod pin;
 mod state;
 mod volumes;

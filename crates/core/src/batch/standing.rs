@@ -10,7 +10,7 @@ use crate::model::snapshot::Snapshot;
 pub(super) struct Standing<'a> {
     /// Those that hold capacity and are of no DaemonSet, also where their Node is gone.
     occupants: BTreeMap<&'a str, Vec<&'a Pod>>,
-    /// Nodes that kube-scheduler has nominated for a pod that is not bound.
+    /// Nodes that a pod which is not bound is nominated for, or pinned to.
     nominated: BTreeSet<&'a str>,
 }
 
@@ -24,7 +24,10 @@ impl<'a> Standing<'a> {
                     standing.occupants.entry(node.as_str()).or_default().push(pod);
                 }
                 Some(_) => {}
-                None if pod.is_live() => standing.nominated.extend(pod.nominated.as_ref().map(|node| node.as_str())),
+                None if pod.is_live() => {
+                    let nodes = pod.nominated.iter().chain(&pod.pinned);
+                    standing.nominated.extend(nodes.map(|node| node.as_str()));
+                }
                 None => {}
             }
         }

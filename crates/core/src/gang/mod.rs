@@ -12,6 +12,7 @@ mod memory;
 mod notes;
 mod offers;
 mod passing;
+mod pinned;
 mod placed;
 mod purchase;
 mod recording;
@@ -54,6 +55,7 @@ pub use ledger::Ledger;
 pub use memory::{Memory, Note};
 pub use offers::{Left, Offer, Offers, PoolView, TooSmall, TypeView, nodes_needed, offers_for};
 pub use passing::{passing, take_away};
+pub use pinned::Pin;
 pub use purchase::{Purchase, Purchases, Short, bound_zones, for_booking, may_mix, purchases};
 pub use recording::{Decided, DecidedAction, RecordedWorld};
 pub use refused::Stuck;
@@ -74,6 +76,9 @@ pub struct Settings {
     pub expiry: SignedDuration,
     /// A nomination is repeated after this.
     pub renominate: SignedDuration,
+    /// How members are sent to their planned nodes.
+    #[serde(default)]
+    pub pin: Pin,
     /// A released member that kube-scheduler refuses for reasons that say its view lags is replanned after this, and
     /// 10 ms more for each member.
     pub released: SignedDuration,
@@ -112,6 +117,7 @@ impl Settings {
             settle: SignedDuration::from_millis(200),
             expiry: SignedDuration::from_secs(300),
             renominate: SignedDuration::from_secs(10),
+            pin: Pin::Never,
             released: SignedDuration::from_secs(30),
             committing: SignedDuration::from_secs(30),
             exclude_ttl: SignedDuration::from_mins(10),
@@ -236,7 +242,7 @@ pub enum Action {
         /// For an event on its gang, where the gang's own state does not say it.
         why: Option<Arc<str>>,
     },
-    /// Nominate and ungate one member.
+    /// Nominate or pin one member, and ungate it.
     Release(Box<Release>),
     /// Evict one member of a gang that lost another, or its node.
     Evict(Box<Evict>),
@@ -294,7 +300,7 @@ pub struct BatchRequest {
     pub zones: Vec<Arc<str>>,
 }
 
-/// The two patches of one member.
+/// The patches of one member: two, or one that pins it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
     /// The pod as it was seen.
@@ -305,6 +311,8 @@ pub struct Release {
     pub node: NodeName,
     /// Values of the taint `muster.dev/gang-pending` the pod has to tolerate.
     pub tolerate: Vec<Arc<str>>,
+    /// It is pinned to the node in the patch that drops its gate.
+    pub pin: bool,
     /// Why a member that was released already is nominated and requeued again.
     pub stuck: Option<Stuck>,
 }
@@ -316,6 +324,17 @@ impl Release {
         let Some(pod) = newest.pods.get(&self.pod.uid) else { return false };
         let gang = pod.membership.gang().and_then(|gang| newest.gangs.get(gang));
         pod.is_live() && pod.node.is_none() && gang.is_none_or(|gang| gang.epoch <= self.epoch)
+    }
+}
+
+impl Release {
+    /// Whether the member is nominated before the patch that drops its gate. Whoever is pinned is tried on its node alone without
+    /// that. One that sits in kube-scheduler's queue is nominated all the same: that an attempt clears the nomination is how a
+    /// second refusal is known. So is one that shows what its gang waited for, which the same write corrects.
+    #[must_use]
+    pub fn nominates(&self) -> bool {
+        let is_steered = self.pin || self.pod.pinned.as_ref() == Some(&self.node);
+        !is_steered || self.stuck.is_some() || shows_waiting(&self.pod)
     }
 }
 

@@ -9,7 +9,7 @@ use super::asked::{self, RequestError};
 use super::working::Working;
 use super::working::loss;
 use super::working::watchdog::{self, Refusal};
-use super::{Action, GangEvent, Pass, Release, Stuck, distinct_nodes, refused, roles, waiting, withdraw};
+use super::{Action, GangEvent, Pass, Release, Stuck, distinct_nodes, pinned, refused, roles, waiting, withdraw};
 use crate::extender;
 use crate::model::gang::{Gang, GangPlace, Phase, Pod, Recognised};
 use crate::model::names::PodUid;
@@ -81,7 +81,13 @@ impl Working<'_> {
             None => None,
         };
         if let Some(reason) = refused.or_else(|| self.stale(gang, &wanted).map(|stale| stale.to_string())) {
-            let (plan, report) = self.plan(&wanted.request, gang, pass);
+            let (wanted, plan, report) = match self.plan_around_pins(gang, recognised, members, pass) {
+                Some(around) => around,
+                None => {
+                    let (plan, report) = self.plan(&wanted.request, gang, pass);
+                    (wanted, plan, report)
+                }
+            };
             if report.refusal.is_none() && !plan.places.is_empty() {
                 let mut event = self.adopt(gang, &wanted, &plan, &report, next);
                 event.reason = "Replanned";
@@ -100,7 +106,7 @@ impl Working<'_> {
         if gang.phase == Some(Phase::Planned) {
             return self.settle(gang, members, age, next, pass);
         }
-        if let Some(event) = self.doubt(gang, &wanted, members, next, pass) {
+        if let Some(event) = self.doubt(gang, recognised, wanted, members, next, pass) {
             return Some(event);
         }
         self.release(gang, recognised, members, pass);
@@ -239,7 +245,8 @@ impl Working<'_> {
 
     /// Whether a member ended, or is known to have succeeded before its object went.
     pub(super) fn has_ended(&self, gang: &Gang) -> bool {
-        gang.places.iter().any(|place| place.done) || self.snapshot.all_members(&gang.key).any(|pod| pod.ended)
+        let ended = |pod: &Arc<Pod>| pod.ended && !pod.is_discarded();
+        gang.places.iter().any(|place| place.done) || self.snapshot.all_members(&gang.key).any(ended)
     }
 
     /// No member is left. Where some succeeded and others did not, the owner may make those again: what succeeded keeps its
@@ -408,7 +415,9 @@ impl Working<'_> {
         let places = gang.places_by_uid();
         for pod in members {
             let Some(place) = places.get(&pod.uid) else { continue };
-            if pod.node.is_some() || pod.foreign_gate.is_some() {
+            // One that is pinned elsewhere makes way for another.
+            let misplaced = pod.pinned.as_ref().is_some_and(|node| *node != place.node);
+            if pod.node.is_some() || pod.foreign_gate.is_some() || misplaced {
                 continue;
             }
             let patched =
@@ -431,6 +440,7 @@ impl Working<'_> {
                     epoch: gang.epoch,
                     node: place.node.clone(),
                     tolerate: tolerate.clone(),
+                    pin: pinned::pins(self.world.settings.pin, recognised, pod),
                     stuck,
                 })));
             }

@@ -107,7 +107,15 @@ pub enum DecidedAction {
     /// A NodeBatch is given up.
     AbandonBatch { name: Arc<str> },
     /// A member goes to kube-scheduler.
-    Release { pod: ObjectKey, uid: PodUid, epoch: u64, node: NodeName, tolerate: Vec<Arc<str>> },
+    Release {
+        pod: ObjectKey,
+        uid: PodUid,
+        epoch: u64,
+        node: NodeName,
+        tolerate: Vec<Arc<str>>,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        pin: bool,
+    },
     /// A member is evicted.
     Evict { pod: ObjectKey, uid: PodUid, why: String, at_once: bool },
     /// A member's condition.
@@ -155,7 +163,7 @@ impl DecidedAction {
             Action::Release(release) => {
                 let (pod, uid) = named(&release.pod);
                 let (epoch, node, tolerate) = (release.epoch, release.node.clone(), release.tolerate.clone());
-                Self::Release { pod, uid, epoch, node, tolerate }
+                Self::Release { pod, uid, epoch, node, tolerate, pin: release.pin }
             }
             Action::Evict(evict) => {
                 let (pod, uid) = named(&evict.pod);

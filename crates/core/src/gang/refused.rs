@@ -64,7 +64,7 @@ fn not_offered(pod: &Pod) -> bool {
 /// the release that its view of the node has caught up.
 ///
 /// A requeue is conditional on the version that carries the nomination, and a failed attempt clears it: where the requeue is
-/// there and the nomination is not, an attempt has ended in between.
+/// there and the nomination is not, an attempt has ended in between. A release that pins is no requeue, and writes none down.
 pub(super) fn refused_again(pod: &Pod, planned: &NodeName, not_before: Timestamp) -> bool {
     pod.requeued.is_some_and(|at| at >= not_before) && pod.nominated.as_ref() != Some(planned)
 }
@@ -121,8 +121,8 @@ pub(super) fn stuck(pod: &Pod, planned: &NodeName) -> Option<Stuck> {
     if let Some(refused) = refused(pod) {
         return Some(if refused.modelled { Stuck::RefusedThoughItFits } else { Stuck::Refused });
     }
-    let nominated = pod.nominated.as_ref() == Some(planned);
-    // The next attempt is made on the planned node alone only if the member is nominated for it.
+    let nominated = pod.is_sent_to(planned);
+    // The next attempt is made on the planned node alone only if the member is nominated for it, or pinned.
     if scheduler_error(pod).is_some() {
         return (!nominated).then_some(Stuck::CallFailed);
     }

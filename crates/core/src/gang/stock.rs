@@ -126,9 +126,6 @@ impl Working<'_> {
         members: &[Arc<Pod>],
         moving: &BTreeSet<PodUid>,
     ) -> Result<Wanted, RequestError> {
-        let values = self.tolerated(gang, recognised);
-        let pending = Pending { taint: self.world.settings.pending_taint, values: &values };
-        let done = self.done(gang);
         // After the commit point members that wait for their binding are not moved, unless their node is gone.
         let started = matches!(gang.phase, Some(Phase::Committing | Phase::Bound | Phase::Degraded));
         let fixed: BTreeSet<PodUid> = gang
@@ -138,7 +135,21 @@ impl Working<'_> {
             .filter_map(|place| place.uid.clone())
             .filter(|uid| !moving.contains(uid))
             .collect();
-        let wanted = build_request(recognised, gang, (members, &done), &fixed, self.world.levels, &pending)?;
+        self.request_keeping(recognised, gang, members, &fixed)
+    }
+
+    /// The same; members without a node that are `fixed` stay where the plan has them.
+    pub(super) fn request_keeping(
+        &self,
+        recognised: &Recognised,
+        gang: &Gang,
+        members: &[Arc<Pod>],
+        fixed: &BTreeSet<PodUid>,
+    ) -> Result<Wanted, RequestError> {
+        let values = self.tolerated(gang, recognised);
+        let pending = Pending { taint: self.world.settings.pending_taint, values: &values };
+        let done = self.done(gang);
+        let wanted = build_request(recognised, gang, (members, &done), fixed, self.world.levels, &pending)?;
         let ready = members.iter().filter(|pod| pod.foreign_gate.is_none() && claims::awaited(pod).is_none());
         claims::enough(&ready.collect::<Vec<_>>(), &self.counted_on(gang, members))?;
         Ok(wanted)

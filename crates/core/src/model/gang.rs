@@ -418,6 +418,12 @@ pub struct Pod {
     pub node: Option<NodeName>,
     /// `status.nominatedNodeName`.
     pub nominated: Option<NodeName>,
+    /// The node that its release has pinned it to by required node affinity, which no longer changes. `shape` is as it was before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<NodeName>,
+    /// Its controller makes it again when it is deleted, and counts no failure.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub remade: bool,
     /// `status.phase` is Succeeded or Failed.
     pub ended: bool,
     /// `status.phase` is Succeeded: the member's work is done and nobody comes in its stead.
@@ -563,6 +569,8 @@ impl Pod {
             neighbour: Arc::default(),
             node: Some(place.node.clone()),
             nominated: None,
+            pinned: None,
+            remade: false,
             ended: true,
             succeeded: true,
             running: false,
@@ -597,6 +605,18 @@ impl Pod {
         let bound = self.node.as_ref().filter(|_| !self.ended);
         let single = self.node.is_none() && self.membership == Membership::Single && self.is_live();
         bound.or(self.nominated.as_ref().filter(|_| single))
+    }
+
+    /// Whether kube-scheduler tries a node first and alone: it is nominated for it, or pinned to it.
+    #[must_use]
+    pub fn is_sent_to(&self, node: &NodeName) -> bool {
+        self.nominated.as_ref() == Some(node) || self.pinned.as_ref() == Some(node)
+    }
+
+    /// Whether it was pinned and came to no node: it never ran, and was deleted for another to come in its stead.
+    #[must_use]
+    pub fn is_discarded(&self) -> bool {
+        self.ended && self.pinned.is_some() && self.node.is_none()
     }
 
     /// Whether kube-scheduler found no node for it when it last tried.

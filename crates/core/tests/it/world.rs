@@ -58,6 +58,8 @@ pub(crate) fn pod(name: &str, shape: &Shape) -> Pod {
         neighbour: Arc::default(),
         node: None,
         nominated: None,
+        pinned: None,
+        remade: false,
         ended: false,
         succeeded: false,
         running: false,

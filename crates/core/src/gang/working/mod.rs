@@ -117,6 +117,7 @@ impl Working<'_> {
         }
         requeue::clear_nominations(&next, &members, pass);
         self.report(&gang, &next, &members, pass);
+        self.discard_misplaced(&gang, &next, &members, pass);
         self.write(&stated, Some(&recognised), next, (event, also), pass);
     }
 

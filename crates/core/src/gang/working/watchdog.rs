@@ -37,7 +37,8 @@ impl Working<'_> {
     pub(in crate::gang) fn doubt(
         &mut self,
         gang: &Arc<Gang>,
-        wanted: &Wanted,
+        recognised: &Recognised,
+        wanted: Wanted,
         members: &[Arc<Pod>],
         next: &mut Gang,
         pass: &mut Pass,
@@ -59,11 +60,17 @@ impl Working<'_> {
             first.get_or_insert(Why::SchedulerRefused { plans: None, pod: Some(name), stated: refused.message });
         }
         let why = first?;
-        let (plan, report) = self.plan_on(Doubted::Excluded, &wanted.request, gang, pass);
+        let (wanted, plan, report) = match self.plan_around_pins(gang, recognised, members, pass) {
+            Some(around) => around,
+            None => {
+                let (plan, report) = self.plan_on(Doubted::Excluded, &wanted.request, gang, pass);
+                (wanted, plan, report)
+            }
+        };
         if report.refusal.is_some() || plan.places.is_empty() {
             return None;
         }
-        let mut event = self.adopt(gang, wanted, &plan, &report, next);
+        let mut event = self.adopt(gang, &wanted, &plan, &report, next);
         event.reason = "Replanned";
         event.message = format!("{why}; {}", event.message);
         Some(event)

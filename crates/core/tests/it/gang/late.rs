@@ -14,7 +14,7 @@ fn released() -> (Sim, Release) {
     sim.scheduler = false;
     sim.gang("train", 2, 2).settle();
     let (pod, epoch) = (Arc::new(sim.pods["train-0"].clone()), sim.state("train").epoch);
-    (sim, Release { pod, epoch, node: NodeName::from("n1"), tolerate: Vec::new(), stuck: None })
+    (sim, Release { pod, epoch, node: NodeName::from("n1"), tolerate: Vec::new(), pin: false, stuck: None })
 }
 
 #[test]

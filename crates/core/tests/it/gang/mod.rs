@@ -6,6 +6,7 @@ mod life;
 #[cfg(test)]
 mod loss;
 mod mixing;
+mod pinned;
 #[cfg(test)]
 mod ports;
 mod provisioning;

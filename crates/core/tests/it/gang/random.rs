@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::fit;
-use muster_core::gang::{BatchStage, PoolView, TypeView};
+use muster_core::gang::{BatchStage, Pin, PoolView, TypeView};
 use muster_core::model::gang::{Phase, RankClaim};
 use muster_core::model::names::PodUid;
 use muster_core::model::node::Usage;
@@ -84,9 +84,10 @@ fn check_capacity(sim: &Sim, planned_now: &[String]) {
     }
 }
 
-fn run(seed: u64) {
+fn run(seed: u64, pin: Pin) {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut sim = Sim::new(&[("n0", 3), ("n1", 3), ("n2", 3)]);
+    sim.pin = pin;
     if seed.is_multiple_of(2) {
         sim.pools.push(PoolView {
             blocked: false,
@@ -113,6 +114,9 @@ fn run(seed: u64) {
     }
     for _ in 0..120 {
         event(&mut sim, &mut rng);
+        // Of a gang some have an owner that makes them again.
+        let made_again = |name: &str| !name.ends_with('7');
+        sim.pods.iter_mut().for_each(|(name, pod)| pod.remade = made_again(name));
         assert_eq!(sim.pass(), sim.pass(), "seed {seed}: a pass is a function of the world");
         sim.is_the_same_from_its_recording();
         let before = sim.gangs.clone();
@@ -160,6 +164,13 @@ fn run(seed: u64) {
 #[test]
 fn random_events_never_start_part_of_a_gang_nor_give_capacity_away_twice() {
     for seed in 0..60 {
-        run(seed);
+        run(seed, Pin::Never);
+    }
+}
+
+#[test]
+fn nor_do_they_where_members_are_pinned() {
+    for seed in 0..60 {
+        run(seed, Pin::Auto);
     }
 }

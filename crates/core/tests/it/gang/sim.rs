@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::extender::barrier::{Arrivals, Then};
 use muster_core::extender::{self, Assumed, BindStep, Filtered};
 use muster_core::gang::{
-    self, Action, BatchRequest, BatchStage, BatchView, Decided, Ledger, Memory, Pass, PoolView, RecordedWorld,
+    self, Action, BatchRequest, BatchStage, BatchView, Decided, Ledger, Memory, Pass, Pin, PoolView, RecordedWorld,
     Settings, TypeView, World, batch_name,
 };
 use muster_core::model::gang::{Gang, Phase, Pod, RankClaim, Recognised};
@@ -44,6 +44,8 @@ pub(super) struct Sim {
     pub(super) scheduler: bool,
     /// Whether kubelets take what is bound to them.
     pub(super) kubelets: bool,
+    /// How members are sent to their nodes.
+    pub(super) pin: Pin,
     /// Topology levels.
     pub(super) levels: Levels,
     /// What was asked for with each batch, in order of creation.
@@ -84,6 +86,7 @@ impl Sim {
             now: at(0),
             scheduler: true,
             kubelets: true,
+            pin: Pin::Never,
             levels: levels(&[("zone", "topology.kubernetes.io/zone")]),
             asked: Vec::new(),
             provisioned: Vec::new(),
@@ -160,7 +163,7 @@ impl Sim {
     }
 
     fn in_world<T>(&self, look: impl FnOnce(&World<'_>) -> T) -> T {
-        let (snapshot, settings) = (self.snapshot(), Settings::new(PENDING));
+        let (snapshot, settings) = (self.snapshot(), Settings { pin: self.pin, ..Settings::new(PENDING) });
         look(&World {
             snapshot: &snapshot,
             levels: &self.levels,
@@ -273,16 +276,29 @@ impl Sim {
             }
             Action::Release(release) => {
                 let pod = self.pods.values_mut().find(|pod| pod.uid == release.pod.uid).unwrap();
+                if release.pin {
+                    assert!(pod.gated && pod.remade, "affinity changes behind a gate alone");
+                    pod.pinned = Some(release.node.clone());
+                }
+                let elsewhere = pod.pinned.as_ref().is_some_and(|node| *node != release.node);
+                assert!(!elsewhere, "nobody who is pinned is sent elsewhere");
                 pod.gated = false;
                 pod.plan_epoch = Some(release.epoch);
                 pod.planned_node = Some(release.node.clone());
-                pod.nominated = Some(release.node.clone());
-                pod.requeued = Some(self.now);
-                if gang::shows_waiting(pod) {
-                    pod.reported = Some(Arc::from("Released"));
+                if release.nominates() {
+                    pod.nominated = Some(release.node.clone());
+                    pod.requeued = Some(self.now);
+                    if gang::shows_waiting(pod) {
+                        pod.reported = Some(Arc::from("Released"));
+                    }
                 }
             }
             Action::Evict(evict) => {
+                let unbound = evict.pod.node.is_none();
+                assert!(
+                    !unbound || evict.at_once && evict.pod.pinned.is_some(),
+                    "who has no node and no pin may go anywhere"
+                );
                 self.evicted.push(evict.pod.key.name.to_string());
                 self.pods.retain(|_, pod| pod.uid != evict.pod.uid);
             }
@@ -321,8 +337,10 @@ impl Sim {
             if pod.gated || pod.foreign_gate.is_some() || !pod.ours {
                 continue;
             }
+            let pinned: Option<Vec<String>> = pod.pinned.as_ref().map(|node| vec![node.to_string()]);
+            let offered = pinned.as_ref().unwrap_or(&offered);
             let Filtered::Split { kept, .. } =
-                extender::filter(&snapshot, &Assumed::default(), pod, &offered, jiff::Timestamp::UNIX_EPOCH)
+                extender::filter(&snapshot, &Assumed::default(), pod, offered, jiff::Timestamp::UNIX_EPOCH)
             else {
                 continue;
             };
