@@ -21,7 +21,7 @@ use muster_api::{books, keys, node_class};
 use muster_core::batch::{Report, spent_so_far};
 use muster_core::ec2::{ClusterAccess, ErrorClass, Family, Reservation, classify};
 use muster_core::model::batch::AttemptOutcome;
-use muster_core::offering::{Asked, Ceiling, Pool, PriceBook, Refusals, UnavailableMemory};
+use muster_core::offering::{Asked, Ceiling, PriceBook, Refusals, UnavailableMemory};
 use muster_core::topology::Levels;
 use muster_ec2::{ClientOptions, SpotPrices};
 use tokio::sync::Notify;
@@ -563,8 +563,9 @@ impl Context {
     fn remember_unavailable(&self, state: &crate::cluster::State) {
         let mut unavailable = self.unavailable.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut refusals = self.refusals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let statuses = state.batches.values().map(|seen| &seen.batch().status);
-        for attempt in statuses.flat_map(|status| &status.attempts) {
+        let batches = state.batches.values().map(|seen| seen.batch());
+        let attempts = batches.flat_map(|batch| batch.status.attempts.iter().map(|one| (one, batch.spec.partial)));
+        for (attempt, partial) in attempts {
             let (Some(code), Some(ended)) = (attempt.code.as_deref(), attempt.ended) else { continue };
             if attempt.outcome != AttemptOutcome::Lost {
                 continue;
@@ -572,13 +573,11 @@ impl Context {
             let capacity_type = attempt.capacity_type;
             let class = classify(Some(code), None);
             if class == ErrorClass::Capacity {
-                let pool = Pool {
-                    instance_type: attempt.instance_type.clone(),
-                    zone: attempt.zone.clone(),
-                    capacity_type,
-                    group: attempt.group,
-                };
-                unavailable.record(&pool, attempt.count, ended);
+                // Where part would have done, none at all is all there was.
+                let count = if partial { 1 } else { attempt.count };
+                for pool in attempt.parameters.iter().flat_map(|stored| stored.value.pools()) {
+                    unavailable.record(&pool, count, ended);
+                }
             } else {
                 let asked = Asked {
                     instance_type: &attempt.instance_type,

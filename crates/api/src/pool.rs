@@ -37,28 +37,6 @@ pub fn facts(info: &InstanceTypeInfo) -> Vec<(&'static str, String)> {
         (keys::ARCH, if arm { "arm64" } else { DEFAULT_ARCH }.to_owned()),
         (keys::OS, "linux".to_owned()),
     ];
-    if let Some(gpu) = info.gpus.first() {
-        let count = info.gpus.iter().fold(0_u32, |sum, gpu| sum.saturating_add(gpu.count));
-        facts.push((keys::INSTANCE_GPU_NAME, label_value(&gpu.name)));
-        facts.push((keys::INSTANCE_GPU_COUNT, count.to_string()));
-    }
-    facts
-}
-
-/// A name of EC2's as a label value, `RTX PRO Server 6000` as `rtx-pro-server-6000`: a kubelet that is given a label with
-/// blanks does not start.
-fn label_value(name: &str) -> String {
-    let legal = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_');
-    let words = name.split(|letter| !legal(letter)).filter(|word| !word.is_empty());
-    words.collect::<Vec<_>>().join("-").to_lowercase()
-}
-
-/// Everything known of a type that a requirement may name: [`facts`], and what no launched node carries as a label yet.
-#[must_use]
-pub fn all_facts(info: &InstanceTypeInfo) -> Vec<(&'static str, String)> {
-    let mut facts = facts(info);
-    let family = info.name.split_once('.').map_or(info.name.as_str(), |(family, _)| family);
-    let arm = info.architectures.first().is_some_and(|architecture| architecture == "arm64");
     let (category, rest) = family.split_at(family.find(|c: char| c.is_ascii_digit()).unwrap_or(family.len()));
     let generation: String = rest.chars().take_while(char::is_ascii_digit).collect();
     if !generation.is_empty() {
@@ -81,16 +59,27 @@ pub fn all_facts(info: &InstanceTypeInfo) -> Vec<(&'static str, String)> {
         facts.push((keys::INSTANCE_ACCELERATOR_COUNT, info.neuron_devices.to_string()));
     }
     if let Some(gpu) = info.gpus.first() {
-        facts.push((keys::INSTANCE_GPU_MANUFACTURER, gpu.manufacturer.to_lowercase()));
+        let count = info.gpus.iter().fold(0_u32, |sum, gpu| sum.saturating_add(gpu.count));
+        facts.push((keys::INSTANCE_GPU_NAME, label_value(&gpu.name)));
+        facts.push((keys::INSTANCE_GPU_COUNT, count.to_string()));
+        facts.push((keys::INSTANCE_GPU_MANUFACTURER, label_value(&gpu.manufacturer)));
         facts.push((keys::INSTANCE_GPU_MEMORY, gpu.memory_mib.to_string()));
     }
     facts
 }
 
+/// A name of EC2's as a label value, `RTX PRO Server 6000` as `rtx-pro-server-6000`: a kubelet that is given a label with
+/// blanks does not start.
+fn label_value(name: &str) -> String {
+    let legal = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_');
+    let words = name.split(|letter| !legal(letter)).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("-").to_lowercase()
+}
+
 /// Whether a type meets the pool's requirements; zone and capacity type are chosen later.
 #[must_use]
 pub fn allows_type(pool: &NodePool, info: &InstanceTypeInfo) -> bool {
-    let facts: BTreeMap<&str, String> = all_facts(info).into_iter().collect();
+    let facts: BTreeMap<&str, String> = facts(info).into_iter().collect();
     let chosen_later = [keys::ZONE, keys::CAPACITY_TYPE, keys::ZONE_ID, keys::REGION, keys::EBS_ZONE];
     let value = |key: &str| facts.get(key).map(String::as_str);
     let requirements = &pool.spec.template.spec.requirements;

@@ -263,7 +263,7 @@ impl Catalogue {
     #[must_use]
     pub fn all(&self, class: &ClassTemplate) -> BTreeMap<&str, Described> {
         let of_ec2 = |info: &InstanceTypeInfo| {
-            let labels = pool::all_facts(info).into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+            let labels = pool::facts(info).into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
             let new = new_node(NodeTemplate::default(), class, info, Purpose::Ordinary, &[]);
             Described { labels, capacity: new.capacity, allocatable: new.node.allocatable, offerings: None }
         };

@@ -130,7 +130,9 @@ impl Lessons {
         for attempt in batches.flat_map(|batch| &batch.status.attempts) {
             let of = attempt.code.as_deref().map(|code| muster_core::ec2::classify(Some(code), None));
             if let (Some(ErrorClass::Capacity), Some(stored), Some(at)) = (of, &attempt.parameters, attempt.ended) {
-                lessons.unavailable.record(&stored.value.pool(), attempt.count, at);
+                for pool in stored.value.pools() {
+                    lessons.unavailable.record(&pool, attempt.count, at);
+                }
             }
         }
         lessons
