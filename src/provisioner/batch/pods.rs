@@ -470,6 +470,8 @@ fn digest(state: &State, usable: &BTreeSet<String>, known: &Learnt<'_>) -> (u64,
         let status = &seen.batch().status;
         (name, status.phase, status.count, status.instances.len()).hash(&mut hasher);
     }
+    // Labels that a namespaceSelector may ask for: another map is published where one of them changed.
+    Arc::as_ptr(&state.namespaces).hash(&mut hasher);
     (hasher.finish(), count)
 }
 
