@@ -539,6 +539,7 @@ impl Hands {
         }
         if release.pin {
             let terms = pin(known.map(|lists| lists.terms.clone()).unwrap_or_default(), release.node.as_str());
+            dropped["metadata"]["annotations"][keys::PINNED_NODE] = json!(release.node.as_str());
             dropped["spec"]["affinity"] = json!({
                 "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}},
             });

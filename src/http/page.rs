@@ -21,6 +21,8 @@ use super::{Guard, single};
 
 /// The cluster is read at most so often, and only while somebody looks.
 const REFRESH: Duration = Duration::from_secs(5);
+/// What is older is shown to nobody while the cluster is read again.
+const OLD: Duration = Duration::from_secs(60);
 /// Requests answered at once, those included that wait for the first look; further ones are refused.
 const MOST: usize = 128;
 
@@ -104,8 +106,8 @@ impl Page {
         let _reading = match (self.reading.try_lock(), before) {
             (_, Some(shown)) if is_new(&shown) => return Ok(shown.site),
             (Ok(reading), _) => reading,
-            (Err(_), Some(shown)) => return Ok(shown.site),
-            (Err(_), None) => self.reading.lock().await,
+            (Err(_), Some(shown)) if shown.at.elapsed() < OLD => return Ok(shown.site),
+            (Err(_), _) => self.reading.lock().await,
         };
         // Somebody else may have read it meanwhile.
         let before = self.shown();

@@ -578,7 +578,8 @@ impl Context {
                 for pool in attempt.parameters.iter().flat_map(|stored| stored.value.pools()) {
                     unavailable.record(&pool, count, ended);
                 }
-            } else {
+            } else if attempt.overrides.is_empty() {
+                // Of several it is not written down which was refused.
                 let asked = Asked {
                     instance_type: &attempt.instance_type,
                     zone: &attempt.zone,

@@ -43,6 +43,8 @@ pub const GATE: &str = "muster.dev/gang";
 pub const PLAN_EPOCH: &str = "muster.dev/plan-epoch";
 /// Pod annotation: the planned node.
 pub const PLANNED_NODE: &str = "muster.dev/planned-node";
+/// Annotation of a pod that was pinned to its planned node: which it is.
+pub const PINNED_NODE: &str = "muster.dev/pinned-node";
 /// Pod annotation that always changes, so that a patch requeues the pod in kube-scheduler.
 pub const REQUEUE: &str = "muster.dev/wake";
 /// Binding annotation: the rank the member was given.

@@ -139,7 +139,8 @@ impl<'a> Supplied<'a> {
             };
             MinValues { values: types.iter().filter_map(value).collect(), key: key.to_string(), least }
         };
-        asked.map(of_key).collect()
+        // Zones and capacity types are chosen with the candidate: no label of a type says which there are.
+        asked.map(of_key).filter(|one| !one.values.is_empty()).collect()
     }
 
     /// What each node of a type takes, for a ranking that wants so many of them. `None` for a pool whose taints cannot be

@@ -95,6 +95,8 @@ fn for_pods(mut pool: PoolOffer, batch: &Batch) -> PoolOffer {
         pool.reservations.retain(|reservation| !reservation.block);
         pool.capacity_types.sort_unstable();
         pool.group = GroupPolicy::None;
+        // The round has kept them among what could be had then.
+        pool.min_values.clear();
     }
     pool
 }

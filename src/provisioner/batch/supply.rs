@@ -108,7 +108,7 @@ impl Supply for Shelves<'_> {
         template::is_shared(self.context, self.state, pool, one, other)
     }
 
-    fn labels(&self, status: &BatchStatus) -> BTreeMap<Arc<str>, Arc<str>> {
+    fn labels(&self, status: &BatchStatus) -> Option<BTreeMap<Arc<str>, Arc<str>>> {
         template::labels(self.context, self.state, status)
     }
 

@@ -70,7 +70,10 @@ pub(in crate::provisioner) fn template(
     let mut new = in_zone(pool, class, info, &attempt.zone, attempt.capacity_type)?;
     // Of several types a node is labelled with what they have in common; the rest is written once it is known which it is.
     for one in &attempt.overrides {
-        let Some(info) = catalogue.types.get(&one.instance_type) else { continue };
+        let info = catalogue
+            .types
+            .get(&one.instance_type)
+            .ok_or_else(|| format!("instance type {} is not known", one.instance_type))?;
         let other = in_zone(pool, class, info, &one.zone, attempt.capacity_type)?;
         new.node.labels.retain(|key, value| other.node.labels.get(key) == Some(value));
     }
@@ -144,12 +147,16 @@ pub(in crate::provisioner) fn is_shared(
     launched(one).is_some_and(|template| launched(other).is_some_and(|other| other == template))
 }
 
-/// The labels that nodes of a batch register with where their template is for one type in one zone.
+/// The labels that nodes of a batch register with where their template is for one type in one zone; none where pool, class or type are
+/// gone. `None`: EC2 has not been asked for its types yet.
 pub(in crate::provisioner) fn labels(
     context: &Context,
     state: &State,
     status: &BatchStatus,
-) -> BTreeMap<Arc<str>, Arc<str>> {
+) -> Option<BTreeMap<Arc<str>, Arc<str>>> {
+    if context.catalogue.load().types.is_empty() {
+        return None;
+    }
     let of = || {
         let pool = state.pools.get(status.node_pool.as_deref()?)?;
         let class = pool::class_of(state, pool)?;
@@ -158,7 +165,7 @@ pub(in crate::provisioner) fn labels(
         let new = in_zone(pool, class, info, status.zone.as_deref()?, status.capacity_type?).ok()?;
         Some(rules::registered(&new.node.labels))
     };
-    of().unwrap_or_default()
+    Some(of().unwrap_or_default())
 }
 
 /// The launch template a class is tried out with: of no batch, and nothing is launched from it.

@@ -44,7 +44,7 @@ pub fn pin(mut terms: Vec<k8s::NodeSelectorTerm>, node: &str) -> Vec<k8s::NodeSe
 /// for. What the author of the pod wrote and no annotation of ours names is a constraint like any other.
 #[must_use]
 pub fn pinned_node(pod: &k8s::Pod) -> Option<NodeName> {
-    let node = pod.metadata.annotations.as_ref()?.get(keys::PLANNED_NODE)?;
+    let node = pod.metadata.annotations.as_ref()?.get(keys::PINNED_NODE)?;
     let gates = pod.spec.as_ref()?.scheduling_gates.as_deref().unwrap_or_default();
     let is_pin = |one: &k8s::NodeSelectorRequirement| {
         one.key == NAME && one.operator == "In" && one.values.as_deref() == Some(std::slice::from_ref(node))

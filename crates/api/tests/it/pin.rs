@@ -16,7 +16,7 @@ fn member(terms: &Value, planned: &str, gates: &Value) -> Pod {
     serde_json::from_value(json!({
         "metadata": {
             "name": "p", "namespace": "ns", "uid": "u",
-            "annotations": {"muster.dev/plan-epoch": "3", "muster.dev/planned-node": planned},
+            "annotations": {"muster.dev/plan-epoch": "3", "muster.dev/planned-node": planned, "muster.dev/pinned-node": planned},
         },
         "spec": {
             "containers": [{"name": "c"}],

@@ -145,8 +145,9 @@ pub trait Supply {
     fn template(&self, batch: &Batch, attempt: &Attempt) -> Result<TemplateSpec, String>;
     /// Whether nodes of two types of a pool can be launched from one template: but for labels that follow from the type it is the same.
     fn share_template(&self, pool: &str, one: &str, other: &str) -> bool;
-    /// Labels of the nodes of a batch that follow from their type and zone, which a template for several cannot have.
-    fn labels(&self, status: &BatchStatus) -> BTreeMap<Arc<str>, Arc<str>>;
+    /// Labels of the nodes of a batch that follow from their type and zone, which a template for several cannot have. `None`: they are
+    /// not known yet.
+    fn labels(&self, status: &BatchStatus) -> Option<BTreeMap<Arc<str>, Arc<str>>>;
     /// What everything made for an attempt is tagged with beside the tags that make it ours.
     fn tags(&self, batch: &Batch, attempt: &Attempt) -> Tags;
     /// Whether the Region has too many fleets at the moment.

@@ -402,7 +402,10 @@ fn chosen(case: &Case<'_>, status: &mut BatchStatus, chosen: &Pool) {
     last.subnet = one.subnet;
     let of_pool = [(last.node_pool.as_str(), one.instance_type.as_str(), wanted)];
     let takes = |pool: &str, instance_type: &str| case.world.supply.takes(pool, instance_type);
-    status.reserved = reserves(of_pool.into_iter(), takes);
+    // Where nobody knows the type, as before the first look at EC2, the most of all overrides stays written down.
+    if takes(&last.node_pool, &one.instance_type).is_some() {
+        status.reserved = reserves(of_pool.into_iter(), takes);
+    }
     status.instance_type = Some(one.instance_type);
     status.zone = Some(one.zone);
     status.price = Some(one.price.unwrap_or(0).saturating_mul(u64::from(wanted)));

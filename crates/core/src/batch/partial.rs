@@ -108,8 +108,13 @@ fn pending(case: &Case<'_>) -> Step<Turn> {
         return Ok(Turn::write(status));
     }
     let ranking = supply.rank(case.batch, case.others, Before::Older, now);
-    let untried = ranking.candidates.iter().filter(|one| !was_refused(&status, &one.candidate));
-    if let Some(ranked) = untried.into_iter().find(|one| !is_dear(one, &ranking)) {
+    let untried = || ranking.candidates.iter().filter(|one| !was_refused(&status, &one.candidate));
+    let first = untried().find(|one| !is_dear(one, &ranking));
+    // On demand the cheapest is paid for as long as it stands, whatever was short elsewhere.
+    let is_cheaper = |one: &&Ranked| first.is_some_and(|first| one.candidate.rung() == first.candidate.rung());
+    let is_on_demand = first.is_some_and(|first| first.candidate.capacity_type == CapacityType::OnDemand);
+    let cheapest = || untried().filter(is_cheaper).min_by_key(|one| one.total_micro_usd_per_hour);
+    if let Some(ranked) = if is_on_demand { cheapest() } else { first } {
         let others = together(case, &status, &ranking, ranked);
         return Ok(begin_any(case, status, ranked, &others, Size::Whole));
     }
@@ -164,8 +169,18 @@ fn together<'a>(case: &Case<'_>, status: &BatchStatus, ranking: &'a Ranking, fir
         let other = &one.candidate.instance_type;
         *other == own.instance_type || supply.share_template(&first.pool, &own.instance_type, other)
     };
+    // What a round named for on demand is near its price; what it named for spot may be far from it on demand.
+    let price = |one: &Candidate| one.price_micro_usd_per_hour.unwrap_or(u64::MAX);
+    let is_near = |one: &&Ranked| {
+        own.capacity_type != CapacityType::OnDemand
+            || case.batch.spec.capacity_type.is_some()
+            || price(&one.candidate).saturating_mul(4) <= price(own).saturating_mul(5)
+    };
     let mut subnets = BTreeMap::from([(&own.zone, &own.subnet_id)]);
-    let others = ranking.candidates.iter().filter(is_other).filter(shares);
+    let mut others: Vec<&Ranked> = ranking.candidates.iter().filter(is_other).filter(is_near).filter(shares).collect();
+    if own.capacity_type == CapacityType::OnDemand {
+        others.sort_by_key(|one| price(&one.candidate));
+    }
     let mut chosen = Vec::new();
     for one in others {
         let Candidate { zone, subnet_id, .. } = &one.candidate;
@@ -394,7 +409,7 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
     let unregistered = case.world.settings.keys.unregistered;
     // A template for several types has none of the labels in which they differ.
     let several = status.last().is_some_and(|attempt| !attempt.overrides.is_empty());
-    let labels = if several { supply.labels(status) } else { BTreeMap::new() };
+    let labels = if several { supply.labels(status) } else { Some(BTreeMap::new()) };
     let mut joined = Joined { edits: Vec::new(), failed: BTreeMap::new(), until: later(now, 30) };
     for instance in status.instances.iter_mut().filter(|one| !one.is_lost(now)) {
         let node = nodes.get(&instance.id);
@@ -416,12 +431,19 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
         let (by, cause) = if let Some(node) = node {
             let registered = *instance.registered.get_or_insert(now);
             instance.node = Some(node.name.to_string());
-            let mut lacking = labels.clone();
-            lacking.retain(|key, value| node.labels.get(key) != Some(value));
-            if !lacking.is_empty() {
-                joined.edits.push(Converge::Label { node: node.name.to_string(), labels: lacking });
-            } else if has_taint(node, unregistered) {
-                joined.edits.push(Converge::Untaint { node: node.name.to_string(), key: unregistered });
+            let lacking = labels.clone().map(|mut lacking| {
+                lacking.retain(|key, value| node.labels.get(key) != Some(value));
+                lacking
+            });
+            match lacking {
+                Some(labels) if !labels.is_empty() => {
+                    joined.edits.push(Converge::Label { node: node.name.to_string(), labels });
+                }
+                Some(_) if has_taint(node, unregistered) => {
+                    joined.edits.push(Converge::Untaint { node: node.name.to_string(), key: unregistered });
+                }
+                // Nobody may use it before it has them.
+                Some(_) | None => {}
             }
             let expected = devices::of_node(case, &of_type, &node.name);
             let lacks = lacks(case, node, &expected, &permanent, false);

@@ -168,7 +168,7 @@ enum Answer {
     /// Levels of the topology.
     Levels(WantedLevels),
     /// Labels.
-    Labels(BTreeMap<Arc<str>, Arc<str>>),
+    Labels(Option<BTreeMap<Arc<str>, Arc<str>>>),
 }
 
 /// An answer of each type, and back.
@@ -202,7 +202,7 @@ answers! {
     Taints, taints: Vec<Taint>;
     Duration, duration: Option<SignedDuration>;
     Levels, levels: WantedLevels;
-    Labels, labels: BTreeMap<Arc<str>, Arc<str>>;
+    Labels, labels: Option<BTreeMap<Arc<str>, Arc<str>>>;
 }
 
 impl From<Result<TemplateSpec, String>> for Answer {
@@ -285,7 +285,7 @@ impl Supply for Listening<'_> {
         self.hear(format!("share_template {pool} {one} {other}"), self.supply.share_template(pool, one, other))
     }
 
-    fn labels(&self, status: &BatchStatus) -> BTreeMap<Arc<str>, Arc<str>> {
+    fn labels(&self, status: &BatchStatus) -> Option<BTreeMap<Arc<str>, Arc<str>>> {
         self.hear(labels_of(status), self.supply.labels(status))
     }
 
@@ -407,7 +407,7 @@ impl Supply for Recited<'_> {
         self.recite(format!("share_template {pool} {one} {other}"), Answer::yes)
     }
 
-    fn labels(&self, status: &BatchStatus) -> BTreeMap<Arc<str>, Arc<str>> {
+    fn labels(&self, status: &BatchStatus) -> Option<BTreeMap<Arc<str>, Arc<str>>> {
         self.recite(labels_of(status), Answer::labels)
     }
 

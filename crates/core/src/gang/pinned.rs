@@ -84,7 +84,8 @@ impl Working<'_> {
         let has_place =
             |gang: &Gang, pod: &Pod, node: &NodeName| gang.place_of(&pod.uid).is_some_and(|place| place.node == *node);
         for pod in members.iter().filter(|pod| pod.node.is_none()) {
-            let Some(node) = &pod.pinned else { continue };
+            // Whoever would not be made again was never pinned by a release.
+            let Some(node) = pod.pinned.as_ref().filter(|_| pod.remade) else { continue };
             // Of a plan that is newer than what is seen of its gang nothing is known.
             let is_newer = pod.plan_epoch.is_some_and(|epoch| epoch > gang.epoch);
             if is_newer || has_place(gang, pod, node) || has_place(next, pod, node) {

@@ -63,17 +63,24 @@ pub(super) fn choice(
     let all = Alternatives { claimants, problem, plan, key, nodes };
     choice.or_on_demand = key.capacity_type == CapacityType::Spot && all.on_demand(&key.instance_type, &key.zone);
     let common = all.common();
+    // What a pool asks for is named wherever it can be had; then all of it has to hold the pods on demand as well.
     let is_asked = !problem.pools[key.pool].min_values.is_empty();
+    if is_asked && choice.or_on_demand {
+        let sold = |offer: &&Offer| offer.capacity_type == CapacityType::OnDemand;
+        let elsewhere = |offer: &Offer| !all.on_demand(&offer.instance_type, offer.zone.as_deref().unwrap_or_default());
+        choice.or_on_demand = !common.iter().copied().filter(sold).any(elsewhere);
+    }
     for offer in &common {
         let known = *offer.instance_type == *key.instance_type || choice.types.contains(&offer.instance_type);
         let in_zone = offer.zone.as_ref() == Some(&key.zone);
-        if known || !in_zone || choice.or_on_demand && !all.on_demand(&offer.instance_type, &key.zone) {
+        let does = in_zone && (!choice.or_on_demand || all.on_demand(&offer.instance_type, &key.zone));
+        if known || !(does || is_asked) {
             continue;
         }
         // What is launched on demand instead of the cheapest is paid for as long as it stands.
         let is_near =
             key.capacity_type == CapacityType::Spot || offer.price.saturating_mul(4) <= key.price.saturating_mul(5);
-        let as_planned = offer.capacity_type == key.capacity_type || choice.or_on_demand;
+        let as_planned = offer.capacity_type == key.capacity_type || choice.or_on_demand || is_asked;
         let most = if is_asked { OVERRIDES } else { TYPES };
         if as_planned && (is_near || is_asked) && choice.types.len() + 1 < most {
             choice.types.push(Arc::clone(&offer.instance_type));
@@ -95,7 +102,7 @@ pub(super) fn choice(
             let same = |one: &&Offer| {
                 one.instance_type == *name && one.zone.as_ref() == Some(zone) && one.capacity_type == key.capacity_type
             };
-            !offered || common.iter().any(|one| same(&one))
+            !offered || common.iter().any(same)
         };
         let falls = |name: &Arc<str>| !choice.or_on_demand || all.on_demand(name, zone);
         if !known && overrides <= OVERRIDES && types().all(|name| does(name) && falls(name)) {

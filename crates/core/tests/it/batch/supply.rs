@@ -321,10 +321,10 @@ impl Supply for Offers<'_> {
         true
     }
 
-    fn labels(&self, status: &BatchStatus) -> BTreeMap<Arc<str>, Arc<str>> {
+    fn labels(&self, status: &BatchStatus) -> Option<BTreeMap<Arc<str>, Arc<str>>> {
         let pool = self.pool(status.node_pool.as_deref()).filter(|pool| !pool.also.is_empty());
         let of_type = status.instance_type.as_deref().filter(|_| pool.is_some());
-        of_type.map(|name| (Arc::from(OF_TYPE), Arc::from(name))).into_iter().collect()
+        Some(of_type.map(|name| (Arc::from(OF_TYPE), Arc::from(name))).into_iter().collect())
     }
 
     fn tags(&self, _batch: &Batch, attempt: &Attempt) -> Tags {

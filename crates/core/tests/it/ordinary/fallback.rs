@@ -117,6 +117,25 @@ fn on_demand_no_type_is_named_that_is_dearer_by_more_than_a_quarter_unless_the_p
 }
 
 #[test]
+fn what_min_values_needs_is_named_also_where_it_is_sold_on_spot_alone_or_in_another_zone() {
+    let mut setup = Setup::of(pods("web", 1, 3_000));
+    setup.offers = both();
+    setup.offers.retain(|one| &*one.offer.instance_type != "two" || one.offer.capacity_type == CapacityType::Spot);
+    setup.min_values = vec![("type".into(), 4)];
+    assert_eq!(otherwise(&setup.plan()), (vec!["two", "three", "four"], true));
+    let elsewhere = |mut one: Offered| {
+        let zone = if &*one.offer.instance_type == "four" { "b" } else { "a" };
+        let mut node = (*one.offer.node).clone();
+        node.labels.insert(ZONE.into(), zone.into());
+        one.offer.node = Arc::new(node);
+        one.offer.zone = Some(zone.into());
+        one
+    };
+    setup.offers = setup.offers.into_iter().map(elsewhere).collect();
+    assert_eq!(otherwise(&setup.plan()).0, ["two", "three", "four"]);
+}
+
+#[test]
 fn a_launch_names_the_zones_in_which_all_of_its_types_hold_the_pods() {
     let in_zone = |mut one: Offered, zone: &str| {
         let mut node = (*one.offer.node).clone();

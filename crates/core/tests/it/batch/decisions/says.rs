@@ -44,7 +44,9 @@ pub(super) struct Says {
     pub(super) lacks: Option<&'static str>,
     /// Each type is launched from a template of its own.
     pub(super) own_template: bool,
-    pub(super) labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// EC2 has not been asked for its types yet.
+    pub(super) knows_no_type: bool,
+    pub(super) labels: Option<BTreeMap<Arc<str>, Arc<str>>>,
 }
 
 impl Default for Says {
@@ -74,7 +76,8 @@ impl Default for Says {
             blame: None,
             lacks: None,
             own_template: false,
-            labels: BTreeMap::new(),
+            knows_no_type: false,
+            labels: Some(BTreeMap::new()),
         }
     }
 }
@@ -96,12 +99,12 @@ impl Supply for Says {
         self.probes.clone()
     }
     fn takes(&self, _pool: &str, _instance_type: &str) -> Option<Resources> {
-        Some(Resources::from_iter([("cpu", 96_000)]))
+        (!self.knows_no_type).then(|| Resources::from_iter([("cpu", 96_000)]))
     }
     fn share_template(&self, _pool: &str, _one: &str, _other: &str) -> bool {
         !self.own_template
     }
-    fn labels(&self, _status: &BatchStatus) -> BTreeMap<Arc<str>, Arc<str>> {
+    fn labels(&self, _status: &BatchStatus) -> Option<BTreeMap<Arc<str>, Arc<str>>> {
         self.labels.clone()
     }
     fn problems(&self, _batch: &Batch) -> Vec<String> {

@@ -201,6 +201,36 @@ fn where_ec2_has_none_of_them_on_spot_all_are_remembered_and_asked_for_on_demand
 }
 
 #[test]
+fn what_was_written_down_as_taken_stays_where_the_type_that_ec2_chose_is_not_known_yet() {
+    let most = || {
+        let resources = muster_core::model::resources::Resources::from_iter([("cpu", 5)]);
+        std::collections::BTreeMap::from([("p0".to_owned(), resources)])
+    };
+    let won = |knows_no_type: bool| {
+        let scene = of_pods(sent(&[("m5", "a"), ("m6", "a")]), &[])
+            .status(|status| status.reserved = most())
+            .with(|one| one.says.knows_no_type = knows_no_type);
+        scene.answered(true, answer(&[("m6", "a"); 3], &[])).decide().next.unwrap().reserved
+    };
+    assert_eq!(won(true), most());
+    assert_eq!(won(false)["p0"].get("cpu"), 3 * 96_000);
+}
+
+#[test]
+fn instead_of_spot_nothing_is_launched_on_demand_that_is_dearer_than_the_cheapest_by_more_than_a_quarter() {
+    // The cheapest was short of capacity elsewhere, so that it is not ranked first.
+    let candidates = [on_demand("m7", "a", 50), on_demand("m6", "a", 5), on_demand("m5", "a", 4)];
+    let next = of_pods(BatchStatus::default(), &candidates).decide().next.unwrap();
+    assert_eq!(overrides(&next), [("m5", "a"), ("m6", "a")]);
+    // What a round named for on demand it has looked at itself.
+    let planned = of_pods(BatchStatus::default(), &candidates).with(|one| {
+        let spec = BatchSpec::clone(&one.batch.spec);
+        one.batch.spec = Arc::new(BatchSpec { capacity_type: Some(CapacityType::OnDemand), ..spec });
+    });
+    assert_eq!(overrides(&planned.decide().next.unwrap()), [("m5", "a"), ("m6", "a"), ("m7", "a")]);
+}
+
+#[test]
 fn a_node_has_the_labels_of_its_type_before_anybody_may_use_it() {
     let mut status = having(BatchPhase::Launched, MemberState::Running, &["i-1"]);
     status.attempts[0].overrides = sent(&[("m5", "a"), ("m6", "a")]).attempts[0].overrides.clone();
@@ -208,7 +238,7 @@ fn a_node_has_the_labels_of_its_type_before_anybody_may_use_it() {
     let labels = || [(Arc::from("cpu"), Arc::from("8")), (Arc::from("arch"), Arc::from("amd64"))];
     let scene = |label: Option<&str>| {
         of_pods(status.clone(), &[]).with_nodes().instances(&[("i-1", InstanceState::Running)]).with(|one| {
-            one.says.labels = labels().into();
+            one.says.labels = Some(labels().into());
             one.nodes[0].labels.insert("arch".into(), "amd64".into());
             one.nodes[0].labels.extend(label.map(|value| (Arc::from("cpu"), Arc::from(value))));
             one.nodes[0].taints =
@@ -219,9 +249,11 @@ fn a_node_has_the_labels_of_its_type_before_anybody_may_use_it() {
     let lacks = || Converge::Label { node: "n-i-1".to_owned(), labels: [labels()[0].clone()].into() };
     assert_eq!(written(None), [lacks()]);
     assert_eq!(written(Some("4")), [lacks()]);
-    let open = Converge::Untaint { node: "n-i-1".to_owned(), key: UNREGISTERED };
-    assert_eq!(written(Some("8")), [open.clone()]);
+    let open = || [Converge::Untaint { node: "n-i-1".to_owned(), key: UNREGISTERED }];
+    assert_eq!(written(Some("8")), open());
+    // Before the first look at EC2 nobody knows them.
+    assert_eq!(scene(Some("8")).with(|one| one.says.labels = None).decide().converge, []);
     // Where the template was for this type alone the kubelet has reported them, and nobody looks.
     let alone = scene(None).status(|status| status.attempts[0].overrides.clear());
-    assert_eq!(alone.decide().converge, [open]);
+    assert_eq!(alone.decide().converge, open());
 }
