@@ -145,7 +145,7 @@ fn a_launch_names_every_candidate_of_its_pool_and_capacity_type_once_and_counts_
 
 #[test]
 fn types_of_another_template_and_reserved_hosts_are_asked_for_alone_as_is_everything_without_fleets() {
-    let two = [on_demand("m5", "a", 1), on_demand("m6", "a", 2)];
+    let two = [on_demand("m5", "a", 4), on_demand("m6", "a", 5)];
     let alone = |change: &dyn Fn(&mut Scene)| {
         let scene = of_pods(BatchStatus::default(), &two).with(|one| change(one));
         overrides(&scene.decide().next.unwrap()).is_empty()
