@@ -210,8 +210,7 @@ fn settle(
     match verdict {
         Verdict::Won(ids) => {
             let answer = answer.unwrap_or_default();
-            let won = won(case, status, parameters, Won { ids, answer: &answer });
-            Ok(won)
+            Ok(won(case, status, parameters, Won { ids, answer: &answer }))
         }
         Verdict::Violated(ids) => {
             let why = another_number(&ids, parameters.count);

@@ -25,12 +25,13 @@ use crate::model::batch::{
 };
 use crate::model::event::GangEvent;
 use crate::model::gang::{Membership, Pod};
-use crate::model::launch::{CapacityType, Pool as Offering};
+use crate::model::launch::{CapacityType, MAX_OVERRIDES, Pool as Offering};
 use crate::model::names::{InstanceId, NodeName};
 use crate::model::node::Node;
 use crate::model::pauses::SCHEDULER_RETRIES;
 use crate::model::pod::Shape;
 use crate::offering::exclusion::Exclusion;
+use crate::offering::price::is_near;
 use crate::offering::rank::{Candidate, Excluded, Ranked, Ranking};
 
 /// Of a batch whose pods went before anything was launched.
@@ -145,9 +146,6 @@ fn is_dear(ranked: &Ranked, ranking: &Ranking) -> bool {
     is_spot && price(ranked).zip(cheapest).is_some_and(|(own, cheapest)| own > cheapest)
 }
 
-/// Most overrides of one fleet.
-const OVERRIDES: usize = 60;
-
 /// What EC2 may choose in the place of a candidate, by the same call: other types and zones of its pool and capacity type that are
 /// launched from the same template. A fleet takes one subnet of a zone.
 fn together<'a>(case: &Case<'_>, status: &BatchStatus, ranking: &'a Ranking, first: &Ranked) -> Vec<&'a Ranked> {
@@ -171,20 +169,17 @@ fn together<'a>(case: &Case<'_>, status: &BatchStatus, ranking: &'a Ranking, fir
     };
     // What a round named for on demand is near its price; what it named for spot may be far from it on demand.
     let price = |one: &Candidate| one.price_micro_usd_per_hour.unwrap_or(u64::MAX);
-    let is_near = |one: &&Ranked| {
-        own.capacity_type != CapacityType::OnDemand
-            || case.batch.spec.capacity_type.is_some()
-            || price(&one.candidate).saturating_mul(4) <= price(own).saturating_mul(5)
-    };
+    let any_price = own.capacity_type != CapacityType::OnDemand || case.batch.spec.capacity_type.is_some();
+    let near = |one: &&Ranked| any_price || is_near(price(&one.candidate), price(own));
     let mut subnets = BTreeMap::from([(&own.zone, &own.subnet_id)]);
-    let mut others: Vec<&Ranked> = ranking.candidates.iter().filter(is_other).filter(is_near).filter(shares).collect();
+    let mut others: Vec<&Ranked> = ranking.candidates.iter().filter(is_other).filter(near).filter(shares).collect();
     if own.capacity_type == CapacityType::OnDemand {
         others.sort_by_key(|one| price(&one.candidate));
     }
     let mut chosen = Vec::new();
     for one in others {
         let Candidate { zone, subnet_id, .. } = &one.candidate;
-        if *subnets.entry(zone).or_insert(subnet_id) == subnet_id && chosen.len() + 1 < OVERRIDES {
+        if *subnets.entry(zone).or_insert(subnet_id) == subnet_id && chosen.len() + 1 < MAX_OVERRIDES {
             chosen.push(one);
         }
     }
@@ -202,15 +197,17 @@ fn of_own_type<'a>(batch: &Batch, excluded: &'a [Excluded]) -> Option<&'a Exclud
     batch.spec.offers.iter().find_map(of).or_else(|| excluded.first())
 }
 
-/// Most calls for one batch: on spot and on demand, where each type needs a call of its own.
+/// Most calls for one batch, where on spot each type needs a call of its own.
 const CALLS: usize = 6;
 
 /// Whether a batch that nothing was launched for asks for something else at once: it was made for spot or on demand, and what EC2
 /// answered is about the one that was asked for.
 fn goes_on(batch: &Batch) -> bool {
+    // On demand everything near the cheapest price was asked for: what is far from it is worth another plan.
+    let was_on_demand = batch.status.last().is_some_and(|attempt| attempt.capacity_type == CapacityType::OnDemand);
     // Of an attempt that EC2 did not decide about nothing is known.
     let decided = batch.status.attempts.iter().filter(|attempt| attempt.outcome == AttemptOutcome::Lost).count();
-    let may = batch.spec.capacity_type.is_none() && decided < CALLS;
+    let may = batch.spec.capacity_type.is_none() && !was_on_demand && decided < CALLS;
     let code = batch.status.last().and_then(|attempt| attempt.code.as_deref());
     may && code.is_some_and(|code| match classify(Some(code), None).next() {
         Next::OtherCandidate | Next::OtherCapacityType | Next::OtherQuota => true,

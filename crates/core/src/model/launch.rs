@@ -189,6 +189,9 @@ impl LaunchParameters {
     }
 }
 
+/// Most overrides of one fleet: what EC2 chooses among, and what a NodeBatch lists.
+pub const MAX_OVERRIDES: usize = 60;
+
 /// One type in one zone that a fleet may be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -141,6 +141,13 @@ impl Override {
     }
 }
 
+/// Whether a price on demand is near another one: dearer by a quarter at most. What is launched in the place of the cheapest is paid for
+/// as long as it stands, and another plan may find a better mix.
+#[must_use]
+pub(crate) fn is_near(price: u64, cheapest: u64) -> bool {
+    price.saturating_mul(4) <= cheapest.saturating_mul(5)
+}
+
 /// Prices: overrides of the configuration, over spot history, over the static table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PriceBook {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use super::waiting::Waiting;
 use crate::ec2::CapacityType;
 use crate::fit;
+use crate::model::launch::MAX_OVERRIDES;
+use crate::offering::price::is_near;
 use crate::packing::{self, Offer, Problem, Rule};
 
-/// Most overrides of one fleet.
-const OVERRIDES: usize = 60;
 /// Most types of a launch from a pool without `minValues`: what EC2 chooses among, and what a NodeBatch lists.
 const TYPES: usize = 20;
 
@@ -77,12 +77,10 @@ pub(super) fn choice(
         if known || !(does || is_asked) {
             continue;
         }
-        // What is launched on demand instead of the cheapest is paid for as long as it stands.
-        let is_near =
-            key.capacity_type == CapacityType::Spot || offer.price.saturating_mul(4) <= key.price.saturating_mul(5);
+        let near = key.capacity_type == CapacityType::Spot || is_near(offer.price, key.price);
         let as_planned = offer.capacity_type == key.capacity_type || choice.or_on_demand || is_asked;
-        let most = if is_asked { OVERRIDES } else { TYPES };
-        if as_planned && (is_near || is_asked) && choice.types.len() + 1 < most {
+        let most = if is_asked { MAX_OVERRIDES } else { TYPES };
+        if as_planned && (near || is_asked) && choice.types.len() + 1 < most {
             choice.types.push(Arc::clone(&offer.instance_type));
         }
     }
@@ -105,7 +103,7 @@ pub(super) fn choice(
             !offered || common.iter().any(same)
         };
         let falls = |name: &Arc<str>| !choice.or_on_demand || all.on_demand(name, zone);
-        if !known && overrides <= OVERRIDES && types().all(|name| does(name) && falls(name)) {
+        if !known && overrides <= MAX_OVERRIDES && types().all(|name| does(name) && falls(name)) {
             choice.zones.push(Arc::clone(zone));
         }
     }

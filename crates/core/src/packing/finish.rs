@@ -9,9 +9,10 @@ use super::judge;
 use super::problem::{Basis, Bound, GroupPrices, NewNode, PRICE_SCALE, Place, Plan};
 use super::state::State;
 use super::state::amount;
+use crate::model::launch::MAX_OVERRIDES;
 
 /// Most alternatives of a node: with its own offer as many as one launch takes.
-const ALTERNATIVES: usize = 59;
+const ALTERNATIVES: usize = MAX_OVERRIDES - 1;
 
 pub(super) fn finish(draft: Draft<'_, '_>) -> Plan {
     let Draft { mut state, slots, levels, proven, complete } = draft;

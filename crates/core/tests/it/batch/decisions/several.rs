@@ -231,6 +231,16 @@ fn instead_of_spot_nothing_is_launched_on_demand_that_is_dearer_than_the_cheapes
 }
 
 #[test]
+fn where_nothing_near_the_cheapest_price_is_to_be_had_on_demand_the_pods_are_planned_again() {
+    let mut status = after(BatchPhase::Pending, AttemptOutcome::Lost);
+    status.billing = None;
+    status.attempts[0].instance_type = "m5".to_owned();
+    status.attempts[0].code = Some("InsufficientInstanceCapacity".to_owned());
+    let next = of_pods(status, &[on_demand("m7", "a", 50)]).decide().next.unwrap();
+    assert_eq!((next.phase, next.attempts.len()), (BatchPhase::Terminating, 1));
+}
+
+#[test]
 fn a_node_has_the_labels_of_its_type_before_anybody_may_use_it() {
     let mut status = having(BatchPhase::Launched, MemberState::Running, &["i-1"]);
     status.attempts[0].overrides = sent(&[("m5", "a"), ("m6", "a")]).attempts[0].overrides.clone();
