@@ -168,6 +168,8 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, lost: &BTreeMap<In
     let mut parameters = LaunchParameters::clone(&stored.value);
     parameters.count = u32::try_from(lost.len()).unwrap_or(u32::MAX);
     parameters.tags.attempt = number;
+    // Part of it would leave the batch without its number, whatever its first launch was content with.
+    parameters.partial = false;
     let parameters = parameters.with_token(status.generation);
     status.attempt = number;
     status.message = Some(format!("replacing {} of {} in place: {why}", lost.len(), counted(status.count, "node")));
@@ -306,10 +308,9 @@ fn settle(
     // The same token would be given the same answer for ever.
     let throttled = matches!(judged, Verdict::Throttled { .. });
     let (why, open) = match judged {
-        Verdict::Won(ids) => return Ok(won(case, status, &ids)),
-        Verdict::Violated(ids) => {
-            return Ok(another_number(case, status, &ids));
-        }
+        // An older version asked for part of a replacement where part of the batch would do.
+        Verdict::Won(ids) if u32::try_from(ids.len()) == Ok(parameters.count) => return Ok(won(case, status, &ids)),
+        Verdict::Won(ids) | Verdict::Violated(ids) => return Ok(another_number(case, status, &ids)),
         Verdict::Lost { why, unavailable, .. }
         | Verdict::Quota { why, unavailable, .. }
         | Verdict::Configuration { why, unavailable, .. } => {

@@ -122,8 +122,10 @@ fn wrong_in_account(sim: &History) -> Option<String> {
     let mut cost: BTreeMap<&str, u64> = BTreeMap::new();
     for (number, vms) in &by_launch {
         let launch = &sim.ec2.launches[usize::try_from(*number).unwrap()];
-        // What EC2 launched beyond what was asked for is its own fault.
-        let asked = u32::try_from(vms.len()).unwrap().min(launch.count);
+        // What EC2 launched beyond what was asked for is its own fault, also once another instance of the launch has ended.
+        let launched = sim.ec2.vms.values().filter(|vm| vm.launch == *number).count();
+        let beyond = u32::try_from(launched).unwrap().saturating_sub(launch.count);
+        let asked = u32::try_from(vms.len()).unwrap().saturating_sub(beyond);
         *of_batch.entry(&launch.batch).or_default() += asked;
         *of_type.entry(&vms[0].instance.instance_type).or_default() += i64::from(asked);
         if let Some((pool, price)) = sim.launched_at.get(&usize::try_from(*number).unwrap()) {

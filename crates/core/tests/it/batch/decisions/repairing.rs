@@ -45,6 +45,13 @@ fn minimum(scene: Scene, minimum: u32) -> Scene {
 fn a_gang_that_keeps_its_minimum_goes_on_and_others_get_a_replacement() {
     let rows = [
         ("the gang needs all", lost()),
+        (
+            "the gang needs all, and its launch was content with part",
+            lost().status(|status| {
+                let parameters = status.attempts[0].parameters.as_mut().unwrap();
+                std::sync::Arc::make_mut(&mut parameters.value).partial = true;
+            }),
+        ),
         ("the gang goes on with two", minimum(lost(), 2)),
         ("the gang goes on with none, and two are left", minimum(lost(), 0)),
         ("the gang goes on with two, and one of their Nodes is gone", {
@@ -324,6 +331,14 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
         };
         replacing(two).answered(false, timed_out())
     };
+    let of_two_in_part = |result| {
+        let in_part = |attempt: &mut Attempt| {
+            attempt.count = 2;
+            let parameters = &mut std::sync::Arc::make_mut(&mut attempt.parameters.as_mut().unwrap().value);
+            (parameters.count, parameters.partial) = (2, true);
+        };
+        replacing(in_part).answered(true, result)
+    };
     let rows = [
         ("the lost instance is looked after first", replacing(|_| {})),
         ("the lost instance is ended first", third(replacing(|_| {}), RUNNING)),
@@ -357,6 +372,8 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
         ("it came", answered(true, made(&["i-4"]))),
         ("it came by an earlier call", answered(false, made(&["i-4"]))),
         ("two came", answered(true, made(&["i-4", "i-5"]))),
+        ("one of two came where part would do", of_two_in_part(made(&["i-4"]))),
+        ("two of two came where part would do", of_two_in_part(made(&["i-4", "i-5"]))),
         ("no capacity", answered(true, code("InsufficientInstanceCapacity")).swept(&[])),
         ("no capacity, before the tags were looked for", answered(true, code("InsufficientInstanceCapacity"))),
         ("no capacity, and it is found", answered(true, code("InsufficientInstanceCapacity")).swept(&one)),
