@@ -119,7 +119,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let recorder = config.decisions.map(Recorder::new);
     tasks.serve("http", config.http, http::router(Arc::clone(&health), recorder.clone()), None, None).await?;
     if let Some(at) = config.page.clone() {
-        let router = http::page_router(Arc::new(page(&at, &config, &client)));
+        let router = http::page_router(Arc::new(page(&at, &config, &client, &cluster)));
         tasks.serve("page", at.address, router, at.tls, None).await?;
     }
     let commits = TaskTracker::new();
@@ -223,7 +223,7 @@ pub(crate) async fn stopped() {
 }
 
 /// The page of this cluster, read as `muster ui` reads it, with this process's own permissions.
-fn page(at: &PageAt, config: &Config, client: &kube::Client) -> http::Page {
+fn page(at: &PageAt, config: &Config, client: &kube::Client, cluster: &Cluster) -> http::Page {
     let access = match &at.tls {
         None => Access::Loopback,
         Some(files) if files.client_authority.is_some() => Access::Certificate,
@@ -231,7 +231,9 @@ fn page(at: &PageAt, config: &Config, client: &kube::Client) -> http::Page {
     };
     let client = client.clone();
     let in_force = InForce::of(config);
-    http::Page::new(access, move || {
+    let changes = cluster.changes();
+    let version = move || *changes.borrow();
+    http::Page::new(access, version, move || {
         let (client, in_force) = (client.clone(), in_force.clone());
         async move {
             let (text, _) = live::read(&client, kinds::of_server(), in_force, Vec::new(), &Bar::none()).await?;

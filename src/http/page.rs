@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State as Shared};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -19,8 +19,18 @@ use tokio::sync::{Mutex, Semaphore};
 
 use super::{Guard, single};
 
-/// The cluster is read at most so often, and only while somebody looks.
-const REFRESH: Duration = Duration::from_secs(5);
+/// How often the cluster is read, and only while somebody looks.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// At most so often.
+    refresh: Duration,
+    /// So often as long as nothing changes: dollars and ages go on.
+    unchanged: Duration,
+    /// A reading that takes long, of a large cluster, is followed by a pause of so many times as long.
+    pause: u32,
+}
+
+const PACE: Pace = Pace { refresh: Duration::from_secs(5), unchanged: OLD, pause: 10 };
 /// What is older is shown to nobody while the cluster is read again.
 const OLD: Duration = Duration::from_secs(60);
 /// Requests answered at once, those included that wait for the first look; further ones are refused.
@@ -28,12 +38,14 @@ const MOST: usize = 128;
 
 /// Reads the cluster.
 type Look = dyn Fn() -> Pin<Box<dyn Future<Output = anyhow::Result<Overview>> + Send>> + Send + Sync;
+/// The version of the state that this process sees by its watches.
+type Version = dyn Fn() -> u64 + Send + Sync;
 
 /// The page, as it was last rendered.
 pub struct Page {
     look: Box<Look>,
-    /// The cluster is read at most so often.
-    refresh: Duration,
+    version: Box<Version>,
+    pace: Pace,
     frame: Frame,
     access: Access,
     shown: RwLock<Option<Shown>>,
@@ -57,6 +69,10 @@ pub enum Access {
 #[derive(Clone)]
 struct Shown {
     at: Instant,
+    /// How long reading and rendering took.
+    took: Duration,
+    /// What the watches had seen before it was read. `None`: the last reading failed, and is repeated.
+    version: Option<u64>,
     overview: Arc<Overview>,
     site: Arc<Site>,
 }
@@ -68,22 +84,34 @@ impl fmt::Debug for Page {
 }
 
 impl Page {
-    /// A page of what `look` reads, for whom `access` lets in.
-    pub fn new<F>(access: Access, look: impl Fn() -> F + Send + Sync + 'static) -> Self
+    /// A page of what `look` reads, for whom `access` lets in. It is not read again while `version` stays as it is, except once a
+    /// minute.
+    pub fn new<F>(
+        access: Access,
+        version: impl Fn() -> u64 + Send + Sync + 'static,
+        look: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Self
     where
         F: Future<Output = anyhow::Result<Overview>> + Send + 'static,
     {
-        Self::every(access, REFRESH, look)
+        Self::at(access, PACE, version, look)
     }
 
-    fn every<F>(access: Access, refresh: Duration, look: impl Fn() -> F + Send + Sync + 'static) -> Self
+    fn at<F>(
+        access: Access,
+        pace: Pace,
+        version: impl Fn() -> u64 + Send + Sync + 'static,
+        look: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Self
     where
         F: Future<Output = anyhow::Result<Overview>> + Send + 'static,
     {
-        let frame = Frame { source: "the cluster".to_owned(), refresh: Some(REFRESH.as_secs()), ..Frame::default() };
+        let frame =
+            Frame { source: "the cluster".to_owned(), refresh: Some(PACE.refresh.as_secs()), ..Frame::default() };
         Self {
             look: Box::new(move || Box::pin(look())),
-            refresh,
+            version: Box::new(version),
+            pace,
             frame,
             access,
             shown: RwLock::default(),
@@ -96,12 +124,19 @@ impl Page {
         self.shown.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether what was read so long ago is shown without another look.
+    fn is_new(&self, shown: &Shown, age: Duration) -> bool {
+        let same = shown.version.is_some_and(|version| version == (self.version)());
+        let pause = if same { self.pace.unchanged } else { shown.took.saturating_mul(self.pace.pause).min(OLD) };
+        age < self.pace.refresh.max(pause)
+    }
+
     /// What is shown now. Whoever asks while the cluster is read again sees what was shown before; at first everybody waits for that
     /// one reading.
     ///
     /// Errors: nothing was ever shown, and the cluster cannot be read.
     async fn site(&self) -> anyhow::Result<Arc<Site>> {
-        let is_new = |shown: &Shown| shown.at.elapsed() < self.refresh;
+        let is_new = |shown: &Shown| self.is_new(shown, shown.at.elapsed());
         let before = self.shown();
         let _reading = match (self.reading.try_lock(), before) {
             (_, Some(shown)) if is_new(&shown) => return Ok(shown.site),
@@ -114,16 +149,17 @@ impl Page {
         if let Some(shown) = before.as_ref().filter(|shown| is_new(shown)) {
             return Ok(Arc::clone(&shown.site));
         }
-        let (overview, trouble) = match ((self.look)().await, before.as_ref()) {
-            (Ok(overview), _) => (Arc::new(overview), None),
-            (Err(error), Some(before)) => (Arc::clone(&before.overview), Some(crate::telemetry::chain(&error))),
+        let (began, version) = (Instant::now(), (self.version)());
+        let (overview, trouble, version) = match ((self.look)().await, before.as_ref()) {
+            (Ok(overview), _) => (Arc::new(overview), None, Some(version)),
+            (Err(error), Some(before)) => (Arc::clone(&before.overview), Some(crate::telemetry::chain(&error)), None),
             (Err(error), None) => return Err(error),
         };
         let frame = Frame { trouble, ..self.frame.clone() };
         let of = Arc::clone(&overview);
         // Thousands of cells: not on the threads that answer probes.
         let site = Arc::new(tokio::task::spawn_blocking(move || Site::new(&of, &frame)).await?);
-        let shown = Shown { at: Instant::now(), overview, site: Arc::clone(&site) };
+        let shown = Shown { at: Instant::now(), took: began.elapsed(), version, overview, site: Arc::clone(&site) };
         *self.shown.write().unwrap_or_else(PoisonError::into_inner) = Some(shown);
         Ok(site)
     }
@@ -183,13 +219,22 @@ fn written(answer: &web::Answer, head_only: bool) -> Response {
     if head_only {
         response = response.header(header::CONTENT_LENGTH, answer.body.len());
     }
-    let body = if head_only { Body::empty() } else { Body::from(answer.body.as_bytes().to_vec()) };
+    let body = if head_only { Body::empty() } else { Bytes::from_owner(Text(Arc::clone(&answer.body))).into() };
     response.body(body).unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+}
+
+/// The one copy of an answer that all who ask are sent.
+struct Text(Arc<str>);
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
     use axum::http::Method;
     use futures::future::join_all;
@@ -206,21 +251,25 @@ mod tests {
     }
 
     /// A state that nobody has to read again while a test runs.
-    const FOR_LONG: Duration = Duration::from_secs(3600);
+    const FOR_LONG: Pace = Pace { refresh: Duration::from_secs(3600), ..EACH_TIME };
+    const EACH_TIME: Pace = Pace { refresh: Duration::ZERO, unchanged: Duration::ZERO, pause: 0 };
 
     fn page(look: impl Fn(usize) -> anyhow::Result<Overview> + Send + Sync + 'static) -> (Router, Arc<AtomicUsize>) {
-        page_every(FOR_LONG, look)
+        page_at(FOR_LONG, look)
     }
 
-    fn page_every(
-        refresh: Duration,
+    fn page_at(
+        pace: Pace,
         look: impl Fn(usize) -> anyhow::Result<Overview> + Send + Sync + 'static,
     ) -> (Router, Arc<AtomicUsize>) {
         let looks = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&looks);
-        let page = Page::every(Access::Loopback, refresh, move || {
-            std::future::ready(look(counted.fetch_add(1, Ordering::SeqCst)))
-        });
+        let page = Page::at(
+            Access::Loopback,
+            pace,
+            || 0,
+            move || std::future::ready(look(counted.fetch_add(1, Ordering::SeqCst))),
+        );
         (router(Arc::new(page)), looks)
     }
 
@@ -238,25 +287,58 @@ mod tests {
         let all = join_all((0..20).map(|_| ask(&router, Method::GET, "localhost:7070", "/"))).await;
         assert!(all.iter().all(|(status, body)| *status == StatusCode::OK && body.contains("n-1")));
         assert_eq!(looks.load(Ordering::SeqCst), 1);
-        let (router, looks) = page_every(Duration::ZERO, |_| nothing());
+        let (router, looks) = page_at(EACH_TIME, |_| nothing());
         for look in 1..3 {
             assert_eq!(ask(&router, Method::GET, "localhost:7070", "/").await.0, StatusCode::OK);
             assert_eq!(looks.load(Ordering::SeqCst), look);
         }
     }
 
+    #[test]
+    fn what_has_not_changed_is_read_once_a_minute_and_a_large_cluster_for_a_part_of_the_time() {
+        let version = Arc::new(AtomicU64::new(1));
+        let seen = Arc::clone(&version);
+        let now = move || seen.load(Ordering::SeqCst);
+        let page = Page::new(Access::Loopback, now, || std::future::ready(nothing()));
+        let overview = Arc::new(nothing().unwrap());
+        let site = Arc::new(Site::new(&overview, &Frame::default()));
+        let shown = |took: f64, version| Shown {
+            at: Instant::now(),
+            took: Duration::from_secs_f64(took),
+            version,
+            overview: Arc::clone(&overview),
+            site: Arc::clone(&site),
+        };
+        let is_new = |took, version, age: f64| page.is_new(&shown(took, version), Duration::from_secs_f64(age));
+        // Nothing has changed since.
+        assert!(is_new(0.1, Some(1), 59.9) && !is_new(0.1, Some(1), 60.0) && !is_new(30.0, Some(1), 60.0));
+        // Something has, or it is not known: a failed reading is repeated.
+        for version in [Some(0), None] {
+            assert!(is_new(0.1, version, 4.9) && !is_new(0.1, version, 5.0));
+            assert!(is_new(2.0, version, 19.9) && !is_new(2.0, version, 20.0));
+            assert!(is_new(30.0, version, 59.9) && !is_new(30.0, version, 60.0));
+        }
+        version.store(2, Ordering::SeqCst);
+        assert!(!is_new(0.1, Some(1), 5.0));
+    }
+
     #[tokio::test]
     async fn whoever_asks_while_the_cluster_is_read_again_sees_what_was_shown_before() {
         let (looks, go) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(1)));
         let (counted, gate) = (Arc::clone(&looks), Arc::clone(&go));
-        let page = Page::every(Access::Loopback, Duration::ZERO, move || {
-            counted.fetch_add(1, Ordering::SeqCst);
-            let gate = Arc::clone(&gate);
-            async move {
-                gate.acquire().await?.forget();
-                nothing()
-            }
-        });
+        let page = Page::at(
+            Access::Loopback,
+            EACH_TIME,
+            || 0,
+            move || {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let gate = Arc::clone(&gate);
+                async move {
+                    gate.acquire().await?.forget();
+                    nothing()
+                }
+            },
+        );
         let router = router(Arc::new(page));
         assert_eq!(ask(&router, Method::GET, "localhost", "/").await.0, StatusCode::OK);
         // The second look does not end before it is let go.
@@ -273,7 +355,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cluster_that_cannot_be_read_any_more_stays_as_it_was_and_says_so() {
-        let (router, _) = page_every(Duration::ZERO, |look| match look {
+        let (router, _) = page_at(EACH_TIME, |look| match look {
             0 => nothing(),
             _ => Err(anyhow::anyhow!("the API server is away")),
         });

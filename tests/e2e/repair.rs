@@ -409,9 +409,9 @@ async fn an_interruption_notice_evicts_the_gang_and_provisions_the_replacement_b
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_the_quota_a_replacement_waits_for_the_end_of_what_it_replaces_and_nobody_else_goes() {
     let mut scenario = Scenario::demo();
-    // Eight p5.48xlarge: the ninth is refused for as long as the lost one counts.
+    // Eight p5.48xlarge: the ninth is refused for as long as the lost one counts, which is longer than a busy machine takes to ask.
     scenario.quotas = [("p".to_owned(), 8 * 192)].into();
-    scenario.delays.terminate_seconds = 400.0;
+    scenario.delays.terminate_seconds = 900.0;
     let Some(stack) = provisioning_stack(&scenario, 20, "1s").await else { return };
     submit(&stack.admin().unwrap(), "ml", lasting_job("train", 8)).await;
     let before = all_run(&stack, "ml", "train", 8).await;

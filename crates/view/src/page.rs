@@ -362,19 +362,21 @@ fn fits(overview: &Overview) -> Markup {
 /// The question "would n nodes of type t fit?", which works without scripts.
 fn question(overview: &Overview, asked: Option<&Asked>) -> Markup {
     let types = would::types(overview);
+    let is_asked = |name: &str| asked.is_some_and(|asked| asked.instance_type == name);
     html! {
-        @if !types.is_empty() {
-            form action=(would::PATH) method="get" aria-label="Would it fit" {
-                label for="fit-nodes" { "Would " }
-                input #fit-nodes type="number" name="nodes" min="1" required value=(asked.map_or(8, |asked| asked.nodes));
-                label for="fit-type" { " nodes of " }
+        form action=(would::PATH) method="get" aria-label="Would it fit" {
+            label for="fit-nodes" { "Would " }
+            input #fit-nodes type="number" name="nodes" min="1" required value=(asked.map_or(8, |asked| asked.nodes));
+            label for="fit-type" { " nodes of " }
+            @if types.is_empty() {
+                // The form stays as it is on an open page, and nodes may come.
+                input #fit-type name="type" required placeholder="p5.48xlarge" value=[asked.map(|asked| &asked.instance_type)];
+            } @else {
                 select #fit-type name="type" {
-                    @for name in types {
-                        option value=(name) selected[asked.is_some_and(|asked| asked.instance_type == name)] { (rows::clean(name)) }
-                    }
+                    @for name in types { option value=(name) selected[is_asked(name)] { (rows::clean(name)) } }
                 }
-                " fit now? " button type="submit" { "Ask" }
             }
+            " fit now? " button type="submit" { "Ask" }
         }
     }
 }

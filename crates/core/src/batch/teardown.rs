@@ -209,6 +209,7 @@ pub(super) fn draining(case: &Case<'_>) -> Step<Turn> {
         return Ok(Turn::write(status).requeue(Requeue::Pause(later(now, SETTLE_SECONDS))));
     }
     status.phase = BatchPhase::Terminating;
+    status.ready_count = 0;
     for instance in &mut status.instances {
         instance.state = MemberState::Terminating;
     }

@@ -281,6 +281,18 @@ fn the_form_answers_where_so_many_nodes_of_a_type_are_idle_and_how_many_are_miss
 }
 
 #[test]
+fn where_no_node_has_accelerators_yet_the_type_is_typed_in() {
+    let text = "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n-1\"},\"status\":{}}";
+    let files = vec![muster_replay::dump::Input { name: "nodes", text }];
+    let arguments = muster_replay::command::Arguments { files, ..Default::default() };
+    let site = Site::new(&muster_view::of_texts(&arguments).unwrap(), &Frame::default());
+    let page = site.answer(&get("/")).body;
+    assert!(page.contains("<input id=\"fit-type\" name=\"type\" required"), "{page}");
+    let (status, answer) = fit(&site, "nodes=1&type=g6.xlarge");
+    assert_eq!((status, answer.as_str()), ("200 OK", "No: 1 node of g6.xlarge: 0 idle in the cluster."));
+}
+
+#[test]
 fn a_question_that_cannot_be_read_names_the_field_and_is_no_markup() {
     let site = site();
     for (query, wanted) in [

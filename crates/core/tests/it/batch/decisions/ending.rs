@@ -229,7 +229,8 @@ fn draining_keeps_new_pods_away_before_anything_ends() {
             status.instances.iter_mut().for_each(|one| one.leaving_since = Some(at(NOW - seconds)));
         })
     };
-    let drained = || since(10);
+    // A machine that ends is no ready node.
+    let drained = || since(10).status(|status| status.ready_count = 2);
     let look = |ids: &[&str]| Look::Occupied(ids.iter().map(|id| format!("n-{id}")).collect());
     let holds = |scene: Scene, ids: &[&str], held: &[&str]| {
         scene.saw(look(ids), Sight::Names(held.iter().map(|id| format!("n-{id}")).collect()))
