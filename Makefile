@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo tour test test-observability test-observability-live test-choices test-upgrade test-compat test-helm test-cloudformation test-image test-getting-started test-aws test-page test-page-live test-page-load soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
+.PHONY: help demo tour test test-observability test-observability-live test-choices test-upgrade test-compat test-helm test-cloudformation test-image test-getting-started test-aws test-page test-page-live test-page-load test-top-live soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -135,6 +135,13 @@ test-page-live: ## Look at the page of a live demo in a real browser while its f
 	@$(call page-browser,test-page-live); \
 	cargo build --quiet --workspace --bin muster && \
 	PAGE_MODULES=$(PAGE_ENV) node hack/page-live.mjs $$CARGO_TARGET_DIR/debug/muster "$(CHROMIUM)" $(SHOTS)
+
+test-top-live: ## Drive muster top of a live demo in tmux, complete names in bash, zsh and fish; SHOTS=folder keeps screens
+	@$(call control-plane,make test-top-live: not possible without the real Kubernetes control plane: )
+	@for tool in node tmux zsh fish; do command -v $$tool >/dev/null || { \
+		echo "make test-top-live: not possible without $$tool" >&2; [ "$${CI:-}" = true ] && exit 3 || exit 0; }; done; \
+	cargo build --quiet --workspace --bin muster && \
+	node hack/top-live.mjs $$CARGO_TARGET_DIR/debug/muster "$$(hack/control-plane/build.sh --print)/kubectl" $(SHOTS)
 
 # Optimised, as the image is: both sides of the comparison are work of the processor.
 test-page-load: ## At 5,000 nodes: what the page weighs compressed, and filter's p99 with fifty open pages beside that without; ROUNDS, SECONDS_EACH

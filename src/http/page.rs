@@ -30,7 +30,7 @@ struct Pace {
     pause: u32,
 }
 
-const PACE: Pace = Pace { refresh: Duration::from_secs(5), unchanged: OLD, pause: 10 };
+const PACE: Pace = Pace { refresh: Duration::from_secs(5), unchanged: OLD, pause: 50 };
 /// What is older is shown to nobody while the cluster is read again.
 const OLD: Duration = Duration::from_secs(60);
 /// Requests answered at once, those included that wait for the first look; further ones are refused.
@@ -207,6 +207,7 @@ fn read(request: &Request) -> web::Request {
         target: request.uri().path_and_query().map_or_else(String::new, ToString::to_string),
         host: header(header::HOST),
         if_none_match: header(header::IF_NONE_MATCH),
+        accept_encoding: header(header::ACCEPT_ENCODING),
     }
 }
 
@@ -216,10 +217,14 @@ fn written(answer: &web::Answer, head_only: bool) -> Response {
     for (name, value) in &answer.headers {
         response = response.header(*name, value);
     }
+    let bytes = match &answer.packed {
+        Some(packed) => Bytes::from_owner(Arc::clone(packed)),
+        None => Bytes::from_owner(Text(Arc::clone(&answer.body))),
+    };
     if head_only {
-        response = response.header(header::CONTENT_LENGTH, answer.body.len());
+        response = response.header(header::CONTENT_LENGTH, bytes.len());
     }
-    let body = if head_only { Body::empty() } else { Bytes::from_owner(Text(Arc::clone(&answer.body))).into() };
+    let body = if head_only { Body::empty() } else { bytes.into() };
     response.body(body).unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
@@ -314,12 +319,12 @@ mod tests {
         assert!(is_new(0.1, Some(1), 59.9) && !is_new(0.1, Some(1), 60.0) && !is_new(30.0, Some(1), 60.0));
         // Something has, or it is not known: a failed reading is repeated.
         for version in [Some(0), None] {
-            assert!(is_new(0.1, version, 4.9) && !is_new(0.1, version, 5.0));
-            assert!(is_new(2.0, version, 19.9) && !is_new(2.0, version, 20.0));
+            assert!(is_new(0.01, version, 4.9) && !is_new(0.01, version, 5.0));
+            assert!(is_new(0.4, version, 19.9) && !is_new(0.4, version, 20.0));
             assert!(is_new(30.0, version, 59.9) && !is_new(30.0, version, 60.0));
         }
         version.store(2, Ordering::SeqCst);
-        assert!(!is_new(0.1, Some(1), 5.0));
+        assert!(!is_new(0.01, Some(1), 5.0));
     }
 
     #[tokio::test]

@@ -106,6 +106,7 @@ const ALLOWED: [Allowed; 7] = [
         package: "muster-view",
         why: "view is a function of a dump: no runtime, no client, no terminal, no socket",
         normal: &[
+            "flate2",
             "jiff",
             "maud",
             "muster-api",

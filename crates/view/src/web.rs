@@ -1,6 +1,10 @@
 //! What the loopback server answers: a function of the request and of the state, rendered once for all who ask.
 
+use std::io::Write as _;
 use std::sync::Arc;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 use crate::assets;
 use crate::overview::Overview;
@@ -17,6 +21,8 @@ const ASK: &str = "no-cache";
 const HTML: &str = "text/html; charset=utf-8";
 /// A year: the address has a digest of the content.
 const KEEP: &str = "max-age=31536000, immutable";
+/// What fits into one packet is sent as it is.
+const SMALL: usize = 1400;
 
 /// One state, rendered, and what questions about it are answered from.
 #[derive(Clone, Debug)]
@@ -33,6 +39,8 @@ struct Served {
     cache: &'static str,
     tag: String,
     body: Arc<str>,
+    /// The body compressed, once for all who ask.
+    packed: Option<Arc<[u8]>>,
 }
 
 /// What is asked.
@@ -46,6 +54,8 @@ pub struct Request {
     pub host: Option<String>,
     /// Header `If-None-Match`.
     pub if_none_match: Option<String>,
+    /// Header `Accept-Encoding`. `None` where nothing is compressed.
+    pub accept_encoding: Option<String>,
 }
 
 /// What is answered.
@@ -57,6 +67,8 @@ pub struct Answer {
     pub headers: Vec<(&'static str, String)>,
     /// Body; for `HEAD` too, where only its length is sent.
     pub body: Arc<str>,
+    /// The body as `gzip`, which is sent in its place.
+    pub packed: Option<Arc<[u8]>>,
 }
 
 impl Site {
@@ -100,7 +112,16 @@ impl Site {
         } else {
             Answer::of("200 OK", served.kind, served.cache, Arc::clone(&served.body))
         };
-        answer.headers.push(("ETag", served.tag.clone()));
+        if let Some(packed) = &served.packed {
+            answer.headers.push(("Vary", "Accept-Encoding".to_owned()));
+            if !known && request.accept_encoding.as_deref().is_some_and(takes_gzip) {
+                answer.headers.push(("Content-Encoding", "gzip".to_owned()));
+                answer.packed = Some(Arc::clone(packed));
+            }
+        }
+        // The same state in other bytes.
+        let weak = if answer.packed.is_some() { "W/" } else { "" };
+        answer.headers.push(("ETag", format!("{weak}{}", served.tag)));
         answer
     }
 
@@ -132,7 +153,8 @@ pub fn refused(request: &Request) -> Option<Answer> {
 impl Served {
     fn new(target: impl Into<String>, kind: &'static str, cache: &'static str, body: impl Into<Arc<str>>) -> Self {
         let body: Arc<str> = body.into();
-        Self { target: target.into(), kind, cache, tag: format!("\"{}\"", assets::digest(&body)), body }
+        let packed = packed(&body);
+        Self { target: target.into(), kind, cache, tag: format!("\"{}\"", assets::digest(&body)), body, packed }
     }
 
     fn html(target: &str, body: String) -> Self {
@@ -156,8 +178,28 @@ impl Answer {
             ("Cross-Origin-Resource-Policy", "same-origin".to_owned()),
             ("Cache-Control", cache.to_owned()),
         ];
-        Self { status, headers, body }
+        Self { status, headers, body, packed: None }
     }
+}
+
+/// A body as `gzip`, where that is worth it.
+fn packed(body: &str) -> Option<Arc<[u8]>> {
+    if body.len() <= SMALL {
+        return None;
+    }
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(body.as_bytes()).ok()?;
+    encoder.finish().ok().map(Arc::from)
+}
+
+/// Whether an `Accept-Encoding` header has gzip, and not with the weight 0 (RFC 9110, 12.5.3).
+fn takes_gzip(header: &str) -> bool {
+    header.split(',').any(|one| {
+        let mut parts = one.split(';').map(str::trim);
+        let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+        let weight = parts.find_map(|part| part.strip_prefix("q=")).map_or(Ok(1.0), str::parse::<f32>);
+        is_gzip && weight.is_ok_and(|weight| weight > 0.0)
+    })
 }
 
 /// Whether a `Host` header names this machine, with or without a port.

@@ -132,5 +132,7 @@ fn read(lines: &[String]) -> Option<Request> {
         target: target.to_owned(),
         host: header("host"),
         if_none_match: header("if-none-match"),
+        // Nothing leaves this machine.
+        accept_encoding: None,
     })
 }

@@ -1,14 +1,17 @@
 //! The page and what the server answers.
 
+use std::io::Read as _;
+
+use flate2::read::GzDecoder;
 use muster_view::assets;
 use muster_view::page::{self, Frame};
-use muster_view::web::{Request, Site};
+use muster_view::web::{Answer, Request, Site};
 
 use crate::support::{agreed, dump, dumps, overview};
 
 fn get(target: &str) -> Request {
     let host = Some("127.0.0.1:7070".to_owned());
-    Request { method: "GET".to_owned(), target: target.to_owned(), host, if_none_match: None }
+    Request { method: "GET".to_owned(), target: target.to_owned(), host, ..Request::default() }
 }
 
 fn site() -> Site {
@@ -278,6 +281,42 @@ fn the_form_answers_where_so_many_nodes_of_a_type_are_idle_and_how_many_are_miss
         page.contains("<form action=\"/fit\" method=\"get\"") && page.contains("<option value=\"p5.48xlarge\">"),
         "{page}"
     );
+}
+
+#[test]
+fn a_browser_that_takes_gzip_gets_it_and_the_same_state_is_known_again() {
+    let site = site();
+    let of = |target: &str, accepts: Option<&str>| {
+        site.answer(&Request { accept_encoding: accepts.map(str::to_owned), ..get(target) })
+    };
+    let header = |answer: &Answer, name: &str| {
+        answer.headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone()).unwrap_or_default()
+    };
+    for target in ["/", "/main", "/overview.json", "/style.css"] {
+        for accepts in ["gzip", "br, GZIP;q=0.5", "deflate,gzip ; q=1"] {
+            let answer = of(target, Some(accepts));
+            let mut read = String::new();
+            GzDecoder::new(&*answer.packed.clone().unwrap()).read_to_string(&mut read).unwrap();
+            assert_eq!(read, *answer.body, "{target}");
+            assert_eq!(
+                (header(&answer, "Content-Encoding").as_str(), header(&answer, "Vary").as_str()),
+                ("gzip", "Accept-Encoding")
+            );
+            let known = Some(header(&answer, "ETag"));
+            let again =
+                site.answer(&Request { if_none_match: known, accept_encoding: Some("gzip".to_owned()), ..get(target) });
+            assert_eq!(
+                (again.status, again.packed.is_none(), again.body.len()),
+                ("304 Not Modified", true, 0),
+                "{target}"
+            );
+        }
+        for accepts in [None, Some(""), Some("br"), Some("gzip;q=0"), Some("gzip;q=none"), Some("xgzip")] {
+            let answer = of(target, accepts);
+            assert!(answer.packed.is_none() && header(&answer, "Content-Encoding").is_empty(), "{target}: {accepts:?}");
+        }
+    }
+    assert!(of("/icon.svg", Some("gzip")).packed.is_none(), "not worth it");
 }
 
 #[test]
