@@ -82,15 +82,17 @@ test-boto3: ## Run boto3 against the EC2 simulator and hold every request and an
 
 # AWS_ARGS: --yes --region --type --subnet --max-usd --clean-up. Everything else needs neither an account nor a network.
 test-aws: ## In your own account: launch two small instances in a group, on demand and on spot, and end them; asks first; AWS_ARGS
-	@journal=$$(mktemp) && trap 'rm -f "$$journal"' EXIT && \
-	cargo run --quiet --package muster-ec2 --example first_launch -- --journal "$$journal" $(AWS_ARGS) || exit 1; \
-	if [ ! -s "$$journal" ]; then exit 0; fi; \
+	@journal=$$(mktemp); rc=0; \
+	cargo run --quiet --package muster-ec2 --example first_launch -- --journal "$$journal" $(AWS_ARGS) || rc=$$?; \
+	if [ ! -s "$$journal" ]; then rm -f "$$journal"; exit $$rc; fi; \
+	if [ $$rc -ne 0 ]; then echo "make test-aws: what was sent and answered is in $$journal" >&2; \
+	else trap 'rm -f "$$journal"' EXIT; fi; \
 	python=$(BOTO3_ENV)/bin/python; \
 	if ! $$python -c 'import boto3' 2>/dev/null && ! { python3 -m venv $(BOTO3_ENV) && \
 	$$python -m pip install --quiet --disable-pip-version-check boto3==$(BOTO3); }; then \
-		echo "make test-aws: the answers were not held against botocore's models: boto3 $(BOTO3) cannot be installed" >&2; exit 0; \
+		echo "make test-aws: the answers were not held against botocore's models: boto3 $(BOTO3) cannot be installed" >&2; exit $$rc; \
 	fi; \
-	$$python hack/botocore-check.py "$$journal"
+	$$python hack/botocore-check.py "$$journal" || rc=$$?; exit $$rc
 
 # The template needs no AWS: cfn-lint has the schemas, moto plays CloudFormation.
 CFN := cfn-lint==1.58.0 moto[cloudformation,ec2,iam,sqs,events]==5.2.5 boto3==$(BOTO3)

@@ -39,8 +39,13 @@ pub(super) fn ec2(config: &Config) -> Option<ClientOptions> {
 
 /// The way to the cluster, and whether nodes can take it.
 pub(super) async fn way(client: &Client, given: ClusterAccess, options: &ClientOptions) -> Way {
+    let name = given.name.clone();
     let Reached { access, cluster } = access(client, given, options).await;
-    let wrong = wrong_way(&access, options);
+    let mut wrong = wrong_way(&access, options);
+    // Why it is not known is the first thing to mend.
+    if let Some(Err(error)) = cluster.as_ref().filter(|_| !wrong.is_empty()) {
+        wrong.push(format!("eks:DescribeCluster of cluster.name {name}: {error}"));
+    }
     let vpc = cluster.and_then(Result::ok).and_then(|cluster| cluster.vpc);
     Way { access, vpc, problem: (!wrong.is_empty()).then(|| wrong.join("; ")) }
 }

@@ -24,15 +24,22 @@ use super::{Guard, single};
 struct Pace {
     /// At most so often.
     refresh: Duration,
-    /// So often as long as nothing changes: dollars and ages go on.
+    /// So often as long as the watches see no change: dollars and ages go on, and not all that is shown is watched.
     unchanged: Duration,
-    /// A reading that takes long, of a large cluster, is followed by a pause of so many times as long.
-    pause: u32,
+    /// A reading that takes long, of a large cluster, is followed by a pause of so many times as long,
+    times: u32,
+    /// but of no more than this.
+    longest: Duration,
 }
 
-const PACE: Pace = Pace { refresh: Duration::from_secs(5), unchanged: OLD, pause: 50 };
-/// What is older is shown to nobody while the cluster is read again.
-const OLD: Duration = Duration::from_secs(60);
+const PACE: Pace = Pace {
+    refresh: Duration::from_secs(5),
+    unchanged: Duration::from_secs(20),
+    times: 50,
+    longest: Duration::from_secs(60),
+};
+/// What is older is shown to nobody while the cluster is read again. Longer than any pause.
+const OLD: Duration = Duration::from_secs(180);
 /// Requests answered at once, those included that wait for the first look; further ones are refused.
 const MOST: usize = 128;
 
@@ -126,9 +133,11 @@ impl Page {
 
     /// Whether what was read so long ago is shown without another look.
     fn is_new(&self, shown: &Shown, age: Duration) -> bool {
-        let same = shown.version.is_some_and(|version| version == (self.version)());
-        let pause = if same { self.pace.unchanged } else { shown.took.saturating_mul(self.pace.pause).min(OLD) };
-        age < self.pace.refresh.max(pause)
+        let Pace { refresh, unchanged, times, longest } = self.pace;
+        // A reading that failed took as long as somebody waited for an answer: that says nothing of the cluster's size.
+        let Some(version) = shown.version else { return age < refresh };
+        let least = if version == (self.version)() { unchanged.max(refresh) } else { refresh };
+        age < shown.took.saturating_mul(times).min(longest).max(least)
     }
 
     /// What is shown now. Whoever asks while the cluster is read again sees what was shown before; at first everybody waits for that
@@ -158,7 +167,7 @@ impl Page {
         let frame = Frame { trouble, ..self.frame.clone() };
         let of = Arc::clone(&overview);
         // Thousands of cells: not on the threads that answer probes.
-        let site = Arc::new(tokio::task::spawn_blocking(move || Site::new(&of, &frame)).await?);
+        let site = Arc::new(tokio::task::spawn_blocking(move || Site::new(&of, &frame).compressed()).await?);
         let shown = Shown { at: Instant::now(), took: began.elapsed(), version, overview, site: Arc::clone(&site) };
         *self.shown.write().unwrap_or_else(PoisonError::into_inner) = Some(shown);
         Ok(site)
@@ -257,7 +266,10 @@ mod tests {
 
     /// A state that nobody has to read again while a test runs.
     const FOR_LONG: Pace = Pace { refresh: Duration::from_secs(3600), ..EACH_TIME };
-    const EACH_TIME: Pace = Pace { refresh: Duration::ZERO, unchanged: Duration::ZERO, pause: 0 };
+    const EACH_TIME: Pace =
+        Pace { refresh: Duration::ZERO, unchanged: Duration::ZERO, times: 0, longest: Duration::ZERO };
+    /// Whatever the version says, and for long if it is the same.
+    const IF_CHANGED: Pace = Pace { unchanged: Duration::from_secs(3600), ..EACH_TIME };
 
     fn page(look: impl Fn(usize) -> anyhow::Result<Overview> + Send + Sync + 'static) -> (Router, Arc<AtomicUsize>) {
         page_at(FOR_LONG, look)
@@ -300,31 +312,65 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_changed_is_read_once_a_minute_and_a_large_cluster_for_a_part_of_the_time() {
-        let version = Arc::new(AtomicU64::new(1));
-        let seen = Arc::clone(&version);
-        let now = move || seen.load(Ordering::SeqCst);
-        let page = Page::new(Access::Loopback, now, || std::future::ready(nothing()));
+    fn what_has_not_changed_is_read_seldom_and_a_large_cluster_for_a_part_of_the_time() {
+        let page = Page::new(Access::Loopback, || 1, || std::future::ready(nothing()));
         let overview = Arc::new(nothing().unwrap());
         let site = Arc::new(Site::new(&overview, &Frame::default()));
-        let shown = |took: f64, version| Shown {
-            at: Instant::now(),
-            took: Duration::from_secs_f64(took),
-            version,
-            overview: Arc::clone(&overview),
-            site: Arc::clone(&site),
+        // Seconds for which a reading is shown.
+        let lasts = |took: f64, version| {
+            let took = Duration::from_secs_f64(took);
+            let (overview, site) = (Arc::clone(&overview), Arc::clone(&site));
+            let shown = Shown { at: Instant::now(), took, version, overview, site };
+            (0..200).find(|age| !page.is_new(&shown, Duration::from_secs(*age)))
         };
-        let is_new = |took, version, age: f64| page.is_new(&shown(took, version), Duration::from_secs_f64(age));
-        // Nothing has changed since.
-        assert!(is_new(0.1, Some(1), 59.9) && !is_new(0.1, Some(1), 60.0) && !is_new(30.0, Some(1), 60.0));
-        // Something has, or it is not known: a failed reading is repeated.
-        for version in [Some(0), None] {
-            assert!(is_new(0.01, version, 4.9) && !is_new(0.01, version, 5.0));
-            assert!(is_new(0.4, version, 19.9) && !is_new(0.4, version, 20.0));
-            assert!(is_new(30.0, version, 59.9) && !is_new(30.0, version, 60.0));
+        // Nothing has changed since, or something has.
+        for (version, small) in [(1, 20), (0, 5)] {
+            let of = |took| lasts(took, Some(version));
+            assert_eq!((of(0.01), of(0.5), of(1.0), of(30.0)), (Some(small), Some(25), Some(50), Some(60)));
+        }
+        // A failed reading is repeated, however long it took.
+        assert_eq!((lasts(0.01, None), lasts(30.0, None)), (Some(5), Some(5)));
+    }
+
+    #[tokio::test]
+    async fn what_changes_while_the_cluster_is_read_makes_it_be_read_again() {
+        let (version, looks) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (seen, changing, counted) = (Arc::clone(&version), Arc::clone(&version), Arc::clone(&looks));
+        let now = move || seen.load(Ordering::SeqCst);
+        let page = Page::at(Access::Loopback, IF_CHANGED, now, move || {
+            if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+                changing.store(1, Ordering::SeqCst);
+            }
+            std::future::ready(nothing())
+        });
+        let router = router(Arc::new(page));
+        for wanted in [1, 2, 2] {
+            assert_eq!(ask(&router, Method::GET, "localhost", "/").await.0, StatusCode::OK);
+            assert_eq!(looks.load(Ordering::SeqCst), wanted);
         }
         version.store(2, Ordering::SeqCst);
-        assert!(!is_new(0.01, Some(1), 5.0));
+        assert_eq!(ask(&router, Method::GET, "localhost", "/").await.0, StatusCode::OK);
+        assert_eq!(looks.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test]
+    async fn who_takes_gzip_gets_it_and_head_tells_its_length() {
+        let (router, _) = page(|_| nothing());
+        let of = |method: Method| {
+            let request = Request::builder().method(method).uri("/").header("Host", "localhost");
+            let request = request.header("Accept-Encoding", "gzip, br").body(Body::empty()).unwrap();
+            let router = router.clone();
+            async move {
+                let response = router.oneshot(request).await.unwrap();
+                let header = |name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+                let (encoding, length) = (header(header::CONTENT_ENCODING), header(header::CONTENT_LENGTH));
+                (encoding, length, axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap())
+            }
+        };
+        let (encoding, _, body) = of(Method::GET).await;
+        assert_eq!((encoding.as_deref(), &body[..2]), (Some("gzip"), [0x1f, 0x8b].as_slice()));
+        let (encoding, length, none) = of(Method::HEAD).await;
+        assert_eq!((encoding.as_deref(), length, none.len()), (Some("gzip"), Some(body.len().to_string()), 0));
     }
 
     #[tokio::test]

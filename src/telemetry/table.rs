@@ -169,8 +169,8 @@ table! {
         "Released members that are not bound yet"
         "kube-scheduler refuses the planned node (`refused`), for reasons that Muster's own view denies (`refused-though-it-fits`), did not offer it to `filter` (`not-offered`, and `nomination-lost` where the nomination is gone), or a call that it made for the member failed and it backs off (`call-failed`). Each is nominated and requeued again after 1 s, then after pauses that double up to `release.renominate`. `not-tried`: kube-scheduler has reported nothing about any member of the gang for 3 s: its queue is long, or it does not run. Alert where one stays above 0."
     GANG_START: Histogram "muster_gang_start_duration_seconds" ["source"] Beta Each
-        "Time from the creation of the last member until all were bound"
-        "By where the nodes came from: `existing`, `reserved`, `on-demand`, `spot`. Pods carry whole seconds."
+        "Time from when the last needed member was seen until all were bound"
+        "By where the nodes came from: `existing`, `reserved`, `on-demand`, `spot`. Of a gang that another replica saw complete before it lost the lease: since the Gang was created."
     GANG_PHASE: Histogram "muster_gang_phase_duration_seconds" ["phase"] Alpha Each
         "Time a gang stayed in a phase that it left" ""
     GANGS_STARTED: Counter "muster_gangs_started_total" [] Beta Each

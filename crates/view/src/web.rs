@@ -39,7 +39,7 @@ struct Served {
     cache: &'static str,
     tag: String,
     body: Arc<str>,
-    /// The body compressed, once for all who ask.
+    /// The body compressed, once for all who ask; see [`Site::compressed`].
     packed: Option<Arc<[u8]>>,
 }
 
@@ -91,6 +91,15 @@ impl Site {
         Self { overview: Arc::new(overview.clone()), served }
     }
 
+    /// Compresses what is worth it, for a server that others ask over a network.
+    #[must_use]
+    pub fn compressed(mut self) -> Self {
+        for served in &mut self.served {
+            served.packed = packed(&served.body);
+        }
+        self
+    }
+
     /// Answers. Only `GET` and `HEAD`, and only for names of this machine: a page elsewhere that points a name at
     /// 127.0.0.1 learns nothing.
     #[must_use]
@@ -112,16 +121,18 @@ impl Site {
         } else {
             Answer::of("200 OK", served.kind, served.cache, Arc::clone(&served.body))
         };
-        if let Some(packed) = &served.packed {
+        let accepts = request.accept_encoding.as_deref().is_some_and(takes_gzip);
+        let packed = served.packed.as_ref().filter(|_| accepts);
+        if served.packed.is_some() {
             answer.headers.push(("Vary", "Accept-Encoding".to_owned()));
-            if !known && request.accept_encoding.as_deref().is_some_and(takes_gzip) {
-                answer.headers.push(("Content-Encoding", "gzip".to_owned()));
-                answer.packed = Some(Arc::clone(packed));
-            }
         }
-        // The same state in other bytes.
-        let weak = if answer.packed.is_some() { "W/" } else { "" };
+        // The same state in other bytes; a 304 has the tag of what it stands for (RFC 9110, 15.4.5).
+        let weak = if packed.is_some() { "W/" } else { "" };
         answer.headers.push(("ETag", format!("{weak}{}", served.tag)));
+        if let Some(packed) = packed.filter(|_| !known) {
+            answer.headers.push(("Content-Encoding", "gzip".to_owned()));
+            answer.packed = Some(Arc::clone(packed));
+        }
         answer
     }
 
@@ -153,8 +164,7 @@ pub fn refused(request: &Request) -> Option<Answer> {
 impl Served {
     fn new(target: impl Into<String>, kind: &'static str, cache: &'static str, body: impl Into<Arc<str>>) -> Self {
         let body: Arc<str> = body.into();
-        let packed = packed(&body);
-        Self { target: target.into(), kind, cache, tag: format!("\"{}\"", assets::digest(&body)), body, packed }
+        Self { target: target.into(), kind, cache, tag: format!("\"{}\"", assets::digest(&body)), body, packed: None }
     }
 
     fn html(target: &str, body: String) -> Self {
@@ -197,8 +207,8 @@ fn takes_gzip(header: &str) -> bool {
     header.split(',').any(|one| {
         let mut parts = one.split(';').map(str::trim);
         let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
-        let weight = parts.find_map(|part| part.strip_prefix("q=")).map_or(Ok(1.0), str::parse::<f32>);
-        is_gzip && weight.is_ok_and(|weight| weight > 0.0)
+        let weight = parts.filter_map(|part| part.split_once('=')).find(|(name, _)| name.eq_ignore_ascii_case("q"));
+        is_gzip && weight.is_none_or(|(_, weight)| weight.parse::<f32>().is_ok_and(|weight| weight > 0.0))
     })
 }
 

@@ -379,6 +379,7 @@ fn once_more(
     let number = status.attempt.saturating_add(1);
     let mut parameters = parameters.clone();
     parameters.tags.attempt = number;
+    parameters.partial = false;
     status.close(AttemptOutcome::Retry, None, Some(why.to_owned()), now);
     let tried = attempt.started.map_or(0, |at| now.duration_since(at).as_secs());
     let until = later(now, tried.clamp(*PAUSE_SECONDS.start(), *PAUSE_SECONDS.end()));

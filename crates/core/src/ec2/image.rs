@@ -78,7 +78,9 @@ impl ImageKind {
             (false, true) => Variant::Neuron,
             (false, false) => Variant::Standard,
         };
-        let architecture = info.architectures.first().map_or("x86_64", String::as_str).to_owned();
+        // Older types are listed with `i386` before `x86_64`, and there is no image of it.
+        let published = |name: &&String| matches!(name.as_str(), "x86_64" | "arm64");
+        let architecture = info.architectures.iter().find(published).map_or("x86_64", String::as_str).to_owned();
         Self { architecture, variant }
     }
 }
@@ -246,6 +248,11 @@ mod tests {
         assert_eq!(ImageKind::of(&trn).variant, Variant::Neuron);
         let graviton = InstanceTypeInfo { gpus: Vec::new(), architectures: vec!["arm64".to_owned()], ..p5() };
         assert_eq!(ImageKind::of(&graviton), kind("arm64", Variant::Standard));
+        // As EC2 lists t2, and a Mac.
+        for architectures in [["i386", "x86_64"], ["x86_64_mac", "x86_64"]] {
+            let old = InstanceTypeInfo { architectures: architectures.map(str::to_owned).to_vec(), ..p5() };
+            assert_eq!(ImageKind::of(&old).architecture, "x86_64");
+        }
     }
 
     #[test]

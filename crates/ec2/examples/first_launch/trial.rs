@@ -9,9 +9,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_core::batch::{Verdict, judge};
 use muster_core::ec2::{
-    BatchTags, CallError, CapacityType, Efa, ErrorClass, FleetTags, GroupState, Instance, InstanceState, LaunchAnswer,
-    LaunchParameters, LaunchTemplate, LaunchWay, MetadataOptions, Offering, Purpose, ResourceKind, TAG_CLUSTER_UID,
-    Tags, TemplateSpec, efa_layout, placement_group_name,
+    BatchTags, CallError, CapacityType, Efa, ErrorClass, FleetTags, GroupState, ImageKind, Instance, InstanceState,
+    LaunchAnswer, LaunchParameters, LaunchTemplate, LaunchWay, MetadataOptions, Offering, Purpose, ResourceKind,
+    TAG_CLUSTER_UID, Tags, TemplateSpec, efa_layout, placement_group_name,
 };
 use muster_core::model::names::InstanceId;
 use muster_core::offering::{InstanceTypeInfo, PriceList};
@@ -220,7 +220,7 @@ impl Trial<'_> {
                 "no subnet with {INSTANCES} free addresses in a zone that offers {instance_type}; choose with --type and --subnet"
             ));
         };
-        let architecture = info.architectures.first().map_or("x86_64", String::as_str);
+        let architecture = ImageKind::of(&info).architecture;
         let image_id = self.client.image_parameter(&format!("{IMAGE}{architecture}")).await.map_err(reported)?;
         let listed = self.client.list_prices().await.unwrap_or_else(|error| {
             self.say(&format!("no list prices ({error}); those that Muster brings are used"));

@@ -90,7 +90,9 @@ pub(super) fn headline(entry: &GangEntry, why: Option<&Why>, refusal: Option<&Re
                 None => format!("gets {new} for {price}/h"),
             }
         }
-        Outcome::Waiting | Outcome::Refused => format!("waits: {}", because().unwrap_or_else(|| first(entry))),
+        Outcome::Waiting | Outcome::Refused => {
+            because().map_or_else(|| waits(&first(entry)), |why| format!("waits: {why}"))
+        }
         Outcome::Invalid => format!("is invalid: {}", because().unwrap_or_else(|| first(entry))),
     }
 }
@@ -212,6 +214,17 @@ fn is_on_its_way(remedy: &Remedy) -> bool {
 
 fn first(entry: &GangEntry) -> String {
     entry.reasons.iter().find_map(|reason| reason.change.clone()).unwrap_or_default()
+}
+
+/// A sentence of what would help, where nothing says what is in the way.
+fn waits(help: &str) -> String {
+    if help.is_empty() || help.starts_with("there is no ") {
+        return format!("waits: {help}");
+    }
+    match help.strip_prefix("waiting") {
+        Some(rest) => format!("waits{rest}"),
+        None => format!("waits: would fit with {help}"),
+    }
 }
 
 fn counted(count: impl TryInto<u64>, what: &str) -> String {

@@ -285,7 +285,8 @@ fn the_form_answers_where_so_many_nodes_of_a_type_are_idle_and_how_many_are_miss
 
 #[test]
 fn a_browser_that_takes_gzip_gets_it_and_the_same_state_is_known_again() {
-    let site = site();
+    assert!(site().answer(&Request { accept_encoding: Some("gzip".to_owned()), ..get("/") }).packed.is_none());
+    let site = site().compressed();
     let of = |target: &str, accepts: Option<&str>| {
         site.answer(&Request { accept_encoding: accepts.map(str::to_owned), ..get(target) })
     };
@@ -303,15 +304,21 @@ fn a_browser_that_takes_gzip_gets_it_and_the_same_state_is_known_again() {
                 ("gzip", "Accept-Encoding")
             );
             let known = Some(header(&answer, "ETag"));
-            let again =
-                site.answer(&Request { if_none_match: known, accept_encoding: Some("gzip".to_owned()), ..get(target) });
+            let again = site.answer(&Request {
+                if_none_match: known.clone(),
+                accept_encoding: Some("gzip".to_owned()),
+                ..get(target)
+            });
             assert_eq!(
                 (again.status, again.packed.is_none(), again.body.len()),
                 ("304 Not Modified", true, 0),
                 "{target}"
             );
+            assert_eq!(Some(header(&again, "ETag")), known, "{target}");
         }
-        for accepts in [None, Some(""), Some("br"), Some("gzip;q=0"), Some("gzip;q=none"), Some("xgzip")] {
+        for accepts in
+            [None, Some(""), Some("br"), Some("gzip;q=0"), Some("gzip;Q=0"), Some("gzip;q=none"), Some("xgzip")]
+        {
             let answer = of(target, accepts);
             assert!(answer.packed.is_none() && header(&answer, "Content-Encoding").is_empty(), "{target}: {accepts:?}");
         }

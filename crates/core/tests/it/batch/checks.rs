@@ -101,6 +101,8 @@ fn wrong_in_account(sim: &History) -> Option<String> {
     let mut by_launch: BTreeMap<u32, Vec<&Vm>> = BTreeMap::new();
     let replaced: BTreeSet<&InstanceId> =
         sim.cluster.batches.values().flat_map(|(_, batch)| batch.status.replaced.iter().map(|one| &one.id)).collect();
+    let listed: BTreeSet<&InstanceId> =
+        sim.cluster.batches.values().flat_map(|(_, batch)| batch.status.instances.iter().map(|one| &one.id)).collect();
     for vm in sim.ec2.vms.values().filter(|vm| vm.live()) {
         let launch = &sim.ec2.launches[usize::try_from(vm.launch).unwrap()];
         by_attempt.entry((&launch.batch, launch.attempt)).or_default().insert(vm.launch);
@@ -122,10 +124,13 @@ fn wrong_in_account(sim: &History) -> Option<String> {
     let mut cost: BTreeMap<&str, u64> = BTreeMap::new();
     for (number, vms) in &by_launch {
         let launch = &sim.ec2.launches[usize::try_from(*number).unwrap()];
-        // What EC2 launched beyond what was asked for is its own fault, also once another instance of the launch has ended.
-        let launched = sim.ec2.vms.values().filter(|vm| vm.launch == *number).count();
-        let beyond = u32::try_from(launched).unwrap().saturating_sub(launch.count);
-        let asked = u32::try_from(vms.len()).unwrap().saturating_sub(beyond);
+        // What EC2 launched beyond what was asked for is its own fault, also once what the batch had of the launch has ended.
+        let of_launch = || sim.ec2.vms.values().filter(|vm| vm.launch == *number);
+        let beyond = of_launch().count() > usize::try_from(launch.count).unwrap();
+        let counts = |vm: &Vm| listed.contains(&vm.instance.id);
+        let decided = of_launch().any(|vm| counts(vm) || replaced.contains(&vm.instance.id));
+        let live = if beyond && decided { vms.iter().filter(|vm| counts(vm)).count() } else { vms.len() };
+        let asked = u32::try_from(live).unwrap().min(launch.count);
         *of_batch.entry(&launch.batch).or_default() += asked;
         *of_type.entry(&vms[0].instance.instance_type).or_default() += i64::from(asked);
         if let Some((pool, price)) = sim.launched_at.get(&usize::try_from(*number).unwrap()) {

@@ -374,6 +374,11 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
         ("two came", answered(true, made(&["i-4", "i-5"]))),
         ("one of two came where part would do", of_two_in_part(made(&["i-4"]))),
         ("two of two came where part would do", of_two_in_part(made(&["i-4", "i-5"]))),
+        ("slow down where part would do", {
+            of_two_in_part(empty("RequestLimitExceeded"))
+                .swept(&[])
+                .saw(Look::Fleet("fleet-1".to_owned()), Sight::Fleet(Some(launched(&[]))))
+        }),
         ("no capacity", answered(true, code("InsufficientInstanceCapacity")).swept(&[])),
         ("no capacity, before the tags were looked for", answered(true, code("InsufficientInstanceCapacity"))),
         ("no capacity, and it is found", answered(true, code("InsufficientInstanceCapacity")).swept(&one)),
