@@ -203,7 +203,8 @@ impl Screen {
             }
             return true;
         }
-        let last = self.rows(overview).len().saturating_sub(1);
+        let count = self.rows(overview).len();
+        let (last, chosen) = (count.saturating_sub(1), self.chosen(count));
         match key {
             Key::Char('q') => return false,
             Key::Char('?') => self.help = true,
@@ -217,10 +218,10 @@ impl Screen {
                 let index = Pane::ALL.iter().position(|pane| *pane == self.pane).unwrap_or(0);
                 self.turn(Pane::ALL[(index + 1) % Pane::ALL.len()]);
             }
-            Key::Up | Key::Char('k') => self.cursor = self.cursor.min(last).saturating_sub(1),
-            Key::Down | Key::Char('j') => self.cursor = (self.cursor + 1).min(last),
-            Key::PageUp => self.cursor = self.cursor.min(last).saturating_sub(PAGE),
-            Key::PageDown => self.cursor = (self.cursor + PAGE).min(last),
+            Key::Up | Key::Char('k') => self.cursor = chosen.saturating_sub(1),
+            Key::Down | Key::Char('j') => self.cursor = (chosen + 1).min(last),
+            Key::PageUp => self.cursor = chosen.saturating_sub(PAGE),
+            Key::PageDown => self.cursor = (chosen + PAGE).min(last),
             Key::Escape => self.filter.clear(),
             Key::Left | Key::Right | Key::Enter => self.open(key, overview),
             Key::Char(_) | Key::Backspace => {}
@@ -244,6 +245,12 @@ impl Screen {
         self.cursor = 0;
     }
 
+    /// The row of so many that the cursor is on: a table's head never is.
+    fn chosen(&self, count: usize) -> usize {
+        let head = usize::from(self.pane != Pane::Topology);
+        self.cursor.max(head).min(count.saturating_sub(1))
+    }
+
     fn turn(&mut self, pane: Pane) {
         self.pane = pane;
         self.cursor = 0;
@@ -251,7 +258,7 @@ impl Screen {
 
     fn open(&mut self, key: Key, overview: &Overview) {
         let rows = self.rows(overview);
-        let Some(row) = rows.get(self.cursor.min(rows.len().saturating_sub(1))) else { return };
+        let Some(row) = rows.get(self.chosen(rows.len())) else { return };
         match &row.about {
             About::Domain(index) => {
                 let Some(domain) = overview.domains.get(*index) else { return };
@@ -458,7 +465,7 @@ impl Screen {
         if rows.is_empty() {
             return (vec![plain("nothing to see here".to_owned())], 0, None);
         }
-        let chosen = self.cursor.min(rows.len() - 1);
+        let chosen = self.chosen(rows.len());
         let first = chosen.saturating_sub(height.saturating_sub(1));
         (rows, first, Some(chosen))
     }
