@@ -138,7 +138,7 @@ for (const [index, size] of SIZES.entries()) {
   terminal.keep("explained");
   terminal.keys("Escape");
   terminal.resize(SIZES[1 - index]);
-  await until("the screen after a resize", 20, () => terminal.screen().split("\n").filter((line) => line.trim()).length > 3);
+  await until("the last line after a resize", 20, () => terminal.screen().split("\n").at(-2).includes("? help"));
   fills(terminal, "the screen after a resize");
   terminal.keep("resized");
   terminal.resize([40, 6]);
