@@ -38,6 +38,19 @@ const PACE: Pace = Pace {
     times: 50,
     longest: Duration::from_secs(60),
 };
+impl Pace {
+    /// How long a reading is shown that took so long. `same`: whether the version is what it was; `None` of a reading that failed, which
+    /// took as long as somebody waited for an answer, and says nothing of the cluster's size.
+    fn lasts(self, took: Duration, same: Option<bool>) -> Duration {
+        let pause = took.saturating_mul(self.times).min(self.longest);
+        match same {
+            None => self.refresh,
+            Some(false) => pause.max(self.refresh),
+            Some(true) => pause.max(self.unchanged).max(self.refresh),
+        }
+    }
+}
+
 /// What is older is shown to nobody while the cluster is read again. Longer than any pause.
 const OLD: Duration = Duration::from_secs(180);
 /// Requests answered at once, those included that wait for the first look; further ones are refused.
@@ -91,8 +104,7 @@ impl fmt::Debug for Page {
 }
 
 impl Page {
-    /// A page of what `look` reads, for whom `access` lets in. It is not read again while `version` stays as it is, except once a
-    /// minute.
+    /// A page of what `look` reads, for whom `access` lets in. While `version` stays as it is it is read less often.
     pub fn new<F>(
         access: Access,
         version: impl Fn() -> u64 + Send + Sync + 'static,
@@ -131,21 +143,15 @@ impl Page {
         self.shown.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether what was read so long ago is shown without another look.
-    fn is_new(&self, shown: &Shown, age: Duration) -> bool {
-        let Pace { refresh, unchanged, times, longest } = self.pace;
-        // A reading that failed took as long as somebody waited for an answer: that says nothing of the cluster's size.
-        let Some(version) = shown.version else { return age < refresh };
-        let least = if version == (self.version)() { unchanged.max(refresh) } else { refresh };
-        age < shown.took.saturating_mul(times).min(longest).max(least)
-    }
-
     /// What is shown now. Whoever asks while the cluster is read again sees what was shown before; at first everybody waits for that
     /// one reading.
     ///
     /// Errors: nothing was ever shown, and the cluster cannot be read.
     async fn site(&self) -> anyhow::Result<Arc<Site>> {
-        let is_new = |shown: &Shown| self.is_new(shown, shown.at.elapsed());
+        let is_new = |shown: &Shown| {
+            let seen = shown.version.map(|version| version == (self.version)());
+            shown.at.elapsed() < self.pace.lasts(shown.took, seen)
+        };
         let before = self.shown();
         let _reading = match (self.reading.try_lock(), before) {
             (_, Some(shown)) if is_new(&shown) => return Ok(shown.site),
@@ -313,23 +319,14 @@ mod tests {
 
     #[test]
     fn what_has_not_changed_is_read_seldom_and_a_large_cluster_for_a_part_of_the_time() {
-        let page = Page::new(Access::Loopback, || 1, || std::future::ready(nothing()));
-        let overview = Arc::new(nothing().unwrap());
-        let site = Arc::new(Site::new(&overview, &Frame::default()));
-        // Seconds for which a reading is shown.
-        let lasts = |took: f64, version| {
-            let took = Duration::from_secs_f64(took);
-            let (overview, site) = (Arc::clone(&overview), Arc::clone(&site));
-            let shown = Shown { at: Instant::now(), took, version, overview, site };
-            (0..200).find(|age| !page.is_new(&shown, Duration::from_secs(*age)))
-        };
-        // Nothing has changed since, or something has.
-        for (version, small) in [(1, 20), (0, 5)] {
-            let of = |took| lasts(took, Some(version));
-            assert_eq!((of(0.01), of(0.5), of(1.0), of(30.0)), (Some(small), Some(25), Some(50), Some(60)));
+        let lasts = |took: f64, same| PACE.lasts(Duration::from_secs_f64(took), same).as_secs();
+        for (same, small) in [(true, 20), (false, 5)] {
+            let of = |took| lasts(took, Some(same));
+            assert_eq!((of(0.01), of(0.5), of(1.0), of(30.0)), (small, 25, 50, 60));
         }
         // A failed reading is repeated, however long it took.
-        assert_eq!((lasts(0.01, None), lasts(30.0, None)), (Some(5), Some(5)));
+        assert_eq!((lasts(0.01, None), lasts(30.0, None)), (5, 5));
+        assert!(PACE.longest.max(PACE.unchanged) < OLD, "what was there is shown while it is read again");
     }
 
     #[tokio::test]

@@ -165,12 +165,8 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, lost: &BTreeMap<In
         return Turn::write(status);
     }
     let number = status.attempt.saturating_add(1);
-    let mut parameters = LaunchParameters::clone(&stored.value);
-    parameters.count = u32::try_from(lost.len()).unwrap_or(u32::MAX);
-    parameters.tags.attempt = number;
-    // Part of it would leave the batch without its number, whatever its first launch was content with.
-    parameters.partial = false;
-    let parameters = parameters.with_token(status.generation);
+    let count = u32::try_from(lost.len()).unwrap_or(u32::MAX);
+    let parameters = whole(&stored.value, count, number, &status);
     status.attempt = number;
     status.message = Some(format!("replacing {} of {} in place: {why}", lost.len(), counted(status.count, "node")));
     let replaces = lost.keys().cloned().collect();
@@ -377,17 +373,23 @@ fn once_more(
 ) -> Turn {
     let now = case.now();
     let number = status.attempt.saturating_add(1);
-    let mut parameters = parameters.clone();
-    parameters.tags.attempt = number;
-    parameters.partial = false;
+    let parameters = whole(parameters, parameters.count, number, &status);
     status.close(AttemptOutcome::Retry, None, Some(why.to_owned()), now);
     let tried = attempt.started.map_or(0, |at| now.duration_since(at).as_secs());
     let until = later(now, tried.clamp(*PAUSE_SECONDS.start(), *PAUSE_SECONDS.end()));
     status.attempt = number;
     status.message = Some(format!("no replacement yet ({why}): the same is launched again at {}", time_of_day(until)));
-    status.attempts.push(launching(attempt.clone(), parameters.with_token(status.generation)));
+    status.attempts.push(launching(attempt.clone(), parameters));
     let scratch = Scratch { first: Some(number), ..case.memory.scratch };
     Turn::write(status).scratch(scratch).requeue(Requeue::Pause(until))
+}
+
+/// A call like `model` for so many instances, all or none: part of them would leave the batch without its number, whatever its first
+/// launch, or an older version, was content with.
+fn whole(model: &LaunchParameters, count: u32, number: u32, status: &BatchStatus) -> LaunchParameters {
+    let mut parameters = LaunchParameters { count, partial: false, ..model.clone() };
+    parameters.tags.attempt = number;
+    parameters.with_token(status.generation)
 }
 
 /// An attempt like `model` of which nothing has been sent yet.

@@ -290,21 +290,73 @@ impl fmt::Display for Help {
     }
 }
 
+impl Help {
+    /// What becomes of a gang of which nothing else says what is in the way: the headline of [`Why`] for what would help.
+    #[must_use]
+    pub fn headline(&self) -> String {
+        match self {
+            Self::NewPool { .. } => "waits: no NodePool may provision nodes for it".to_owned(),
+            Self::Wait(wait) => match wait.object() {
+                Ok(object) => format!("waits{object}"),
+                Err(change) => format!("waits: would fit with {change}"),
+            },
+            Self::Nothing | Self::Change(_) | Self::Pool { .. } | Self::Describe(_) => {
+                format!("waits: would fit with {self}")
+            }
+        }
+    }
+}
+
+impl Wait {
+    /// What is waited for, behind "waits" or "waiting"; else what has to change.
+    fn object(&self) -> Result<String, String> {
+        Ok(match self {
+            Self::Members(1) => return Err("1 more member".to_owned()),
+            Self::Members(members) => return Err(format!("{members} more members")),
+            Self::Gate { gate, pod } => return Err(format!("no scheduling gate {gate} on pod {pod}")),
+            Self::Joined(joining) => format!(" for {joining}"),
+            Self::Provisioned => " for the nodes that are provisioned".to_owned(),
+            Self::Booked(request) => {
+                format!(" for the nodes booked by ProvisioningRequest {request} to become Ready")
+            }
+            Self::Passed(passing) => format!(": {passing}"),
+            Self::Node(node) => format!(" for node {node} to be back, or for the pod on it to go"),
+            Self::Until(until) => format!(": tried again after {}", moment(*until)),
+            Self::Pods => " for the owner to recreate its pods".to_owned(),
+        })
+    }
+}
+
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Members(1) => f.write_str("1 more member"),
-            Self::Members(members) => write!(f, "{members} more members"),
-            Self::Gate { gate, pod } => write!(f, "no scheduling gate {gate} on pod {pod}"),
-            Self::Joined(joining) => write!(f, "waiting for {joining}"),
-            Self::Provisioned => f.write_str("waiting for the nodes that are provisioned"),
-            Self::Booked(request) => {
-                write!(f, "waiting for the nodes booked by ProvisioningRequest {request} to become Ready")
-            }
-            Self::Passed(passing) => write!(f, "waiting: {passing}"),
-            Self::Node(node) => write!(f, "waiting for node {node} to be back, or for the pod on it to go"),
-            Self::Until(until) => write!(f, "waiting: tried again after {}", moment(*until)),
-            Self::Pods => f.write_str("waiting for the owner to recreate its pods"),
+        match self.object() {
+            Ok(object) => write!(f, "waiting{object}"),
+            Err(change) => f.write_str(&change),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn what_would_help_is_a_sentence_behind_the_name_of_a_gang() {
+        let of = |help: Help| (help.headline(), help.to_string());
+        let both = |one: &str, other: &str| (one.to_owned(), other.to_owned());
+        assert_eq!(
+            of(Help::Wait(Wait::Provisioned)),
+            both("waits for the nodes that are provisioned", "waiting for the nodes that are provisioned")
+        );
+        assert_eq!(of(Help::Wait(Wait::Members(1))), both("waits: would fit with 1 more member", "1 more member"));
+        assert_eq!(of(Help::Wait(Wait::Members(2))), both("waits: would fit with 2 more members", "2 more members"));
+        let until = Timestamp::from_second(1_800_000_000).unwrap();
+        let (headline, help) = of(Help::Wait(Wait::Until(until)));
+        assert_eq!(headline, help.replace("waiting: ", "waits: "));
+        assert!(headline.starts_with("waits: tried again after "), "{headline}");
+        assert_eq!(Help::NewPool { offer: None }.headline(), "waits: no NodePool may provision nodes for it");
+        assert_eq!(Help::Describe("a label".into()).headline(), "waits: would fit with a label");
     }
 }

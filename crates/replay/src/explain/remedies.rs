@@ -11,7 +11,7 @@ use muster_core::reason::{Help, PodHolds, Step, Why, instruction, keeps_the_type
 use serde::Serialize;
 
 use crate::catalogue::Catalogue;
-use crate::document::{Code, GangEntry, MemberState, Outcome};
+use crate::document::{Code, GangEntry, MemberState, Outcome, Reason};
 use crate::study::{Detail, Holds};
 
 /// One thing that would help alone.
@@ -90,10 +90,14 @@ pub(super) fn headline(entry: &GangEntry, why: Option<&Why>, refusal: Option<&Re
                 None => format!("gets {new} for {price}/h"),
             }
         }
-        Outcome::Waiting | Outcome::Refused => {
-            because().map_or_else(|| waits(&first(entry)), |why| format!("waits: {why}"))
+        Outcome::Waiting | Outcome::Refused => match because() {
+            Some(why) => format!("waits: {why}"),
+            None => first(entry).map_or_else(|| "waits".to_owned(), |reason| reason.help.headline()),
+        },
+        Outcome::Invalid => {
+            let change = || first(entry).and_then(|reason| reason.change.clone()).unwrap_or_default();
+            format!("is invalid: {}", because().unwrap_or_else(change))
         }
-        Outcome::Invalid => format!("is invalid: {}", because().unwrap_or_else(|| first(entry))),
     }
 }
 
@@ -212,19 +216,9 @@ fn is_on_its_way(remedy: &Remedy) -> bool {
     does && !remedy.change.is_empty() && remedy.change.iter().all(on_its_way)
 }
 
-fn first(entry: &GangEntry) -> String {
-    entry.reasons.iter().find_map(|reason| reason.change.clone()).unwrap_or_default()
-}
-
-/// A sentence of what would help, where nothing says what is in the way.
-fn waits(help: &str) -> String {
-    if help.is_empty() || help.starts_with("there is no ") {
-        return format!("waits: {help}");
-    }
-    match help.strip_prefix("waiting") {
-        Some(rest) => format!("waits{rest}"),
-        None => format!("waits: would fit with {help}"),
-    }
+/// The first reason that something helps against.
+fn first(entry: &GangEntry) -> Option<&Reason> {
+    entry.reasons.iter().find(|reason| reason.change.is_some())
 }
 
 fn counted(count: impl TryInto<u64>, what: &str) -> String {
