@@ -27,8 +27,10 @@ use crate::testbed::nodes::TestNode;
 const FAKE_KUBELET: &str = "fake-kubelet.muster.dev/simulated";
 /// Label of a pool whose nodes register without devices: somebody else plays the device plugins.
 pub const DEVICES_BY_PLUGIN: &str = "example.com/devices-by-plugin";
-/// Label of a pool whose nodes register with so many percent of their memory.
+/// Label of a pool whose kubelets leave so many percent of the memory to pods.
 pub const MEMORY_PERCENT: &str = "example.com/memory-percent";
+/// Label of a pool whose nodes have so many percent of the memory that their type is sold with.
+pub const CAPACITY_PERCENT: &str = "example.com/memory-capacity-percent";
 /// Real time between two looks at the simulator, which runs on a clock of its own.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -140,9 +142,12 @@ fn asks_for_topology(instance_type: &str) -> bool {
 async fn register(nodes: &Api<Node>, instance: &InstanceView) -> anyhow::Result<String> {
     let config = node_config(instance)?;
     let labels = || config.spec.kubelet.flags.iter().filter_map(|flag| flag.strip_prefix("--node-labels="));
-    let mut pairs = labels().flat_map(|labels| labels.split(',')).filter_map(|label| label.split_once('='));
-    let percent = pairs.find(|(key, _)| *key == MEMORY_PERCENT).and_then(|(_, value)| value.parse().ok());
-    let memory_mib = instance.memory_mib.saturating_mul(percent.unwrap_or(100)) / 100;
+    let percent = |of: &str| {
+        let mut pairs = labels().flat_map(|labels| labels.split(',')).filter_map(|label| label.split_once('='));
+        pairs.find(|(key, _)| *key == of).and_then(|(_, value)| value.parse().ok()).unwrap_or(100)
+    };
+    let memory_mib = instance.memory_mib.saturating_mul(percent(CAPACITY_PERCENT)) / 100;
+    let for_pods_mib = memory_mib.saturating_mul(percent(MEMORY_PERCENT)) / 100;
     let mut node = TestNode::new(&instance.private_dns_name)
         .zone(&instance.zone)
         .instance_type(&instance.instance_type)
@@ -150,7 +155,8 @@ async fn register(nodes: &Api<Node>, instance: &InstanceView) -> anyhow::Result<
         .label(FAKE_KUBELET, &instance.instance_id)
         .label(keys::ZONE_ID, &instance.zone_id)
         .resource("cpu", &instance.vcpus.to_string())
-        .resource("memory", &format!("{memory_mib}Mi"));
+        .resource("memory", &format!("{memory_mib}Mi"))
+        .allocatable("memory", &format!("{for_pods_mib}Mi"));
     for (index, layer) in instance.network_nodes.iter().enumerate() {
         node = node.label(&format!("{}{}", keys::NETWORK_LAYER_PREFIX, index + 1), layer);
     }

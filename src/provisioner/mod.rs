@@ -339,11 +339,11 @@ impl Provisioner {
         let beat = self.progress.within("collection", PATIENCE);
         watchers.spawn(collect::run(context(), beat, term.clone()).instrument(info_span!("collection")));
         watchers.spawn(interruption::sweep(context(), term.clone()).instrument(info_span!("instance-status")));
-        if let Some((options, queue)) = self.context.options.interruptions.clone() {
+        if let Some((options, name)) = self.context.options.interruptions.clone() {
             let (context, term) = (context(), term.clone());
             let listen = async move {
-                let Some(queue) = interruption::connect(&context, options, &queue, &term).await else { return };
-                interruption::listen(context, queue, term).await;
+                let Some(queue) = interruption::connect(&context, options, &name, &term).await else { return };
+                interruption::listen(context, &name, queue, term).await;
             };
             watchers.spawn(listen.instrument(info_span!("interruptions")));
         }

@@ -31,6 +31,11 @@ struct LimitLabel {
     resource: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolLabel {
+    nodepool: String,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
 struct DomainLabel {
     level: String,
@@ -111,6 +116,7 @@ impl ObjectMetrics {
 pub struct PoolMetrics {
     limits: Family<LimitLabel, Number>,
     usage: Family<LimitLabel, Number>,
+    join_blocked: Family<PoolLabel, Gauge>,
     price_age: Family<CapacityTypeLabel, Gauge>,
     /// When spot prices were read, in seconds since 1970; 0: never.
     spot_read: Arc<AtomicI64>,
@@ -124,12 +130,14 @@ impl PoolMetrics {
         let metrics = Self {
             limits: Family::default(),
             usage: Family::default(),
+            join_blocked: Family::default(),
             price_age: Family::default(),
             spot_read: Arc::default(),
             list_read: Arc::default(),
         };
         registrar.register(table::NODEPOOL_LIMIT, metrics.limits.clone());
         registrar.register(table::NODEPOOL_USAGE, metrics.usage.clone());
+        registrar.register(table::JOIN_BLOCKED, metrics.join_blocked.clone());
         registrar.register(table::PRICE_AGE, metrics.price_age.clone());
         metrics
     }
@@ -138,14 +146,17 @@ impl PoolMetrics {
     pub(crate) fn forget(&self) {
         self.limits.clear();
         self.usage.clear();
+        self.join_blocked.clear();
         self.price_age.clear();
     }
 
-    /// What pools may have, and what NodeBatches take of it.
-    pub fn measure<'a>(&self, pools: impl Iterator<Item = &'a str>, ledger: &Ledger) {
+    /// What pools may have, what NodeBatches take of it, and whether launches are held back because nodes did not join.
+    pub fn measure<'a>(&self, pools: impl Iterator<Item = (&'a str, bool)>, ledger: &Ledger) {
         self.limits.clear();
         self.usage.clear();
-        for pool in pools {
+        self.join_blocked.clear();
+        for (pool, blocked) in pools {
+            self.join_blocked.get_or_create(&PoolLabel { nodepool: pool.to_owned() }).set(i64::from(blocked));
             let left = ledger.left(pool);
             for (resource, limit) in ledger.limits(pool) {
                 let used = limit - left.get(&resource).copied().unwrap_or(limit);

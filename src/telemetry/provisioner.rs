@@ -35,6 +35,11 @@ struct NoticeLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QueueLabel {
+    queue: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SpentLabel {
     namespace: String,
     nodepool: String,
@@ -90,6 +95,7 @@ type Sum = Counter<f64, AtomicU64>;
 pub struct ProvisionerMetrics {
     orphans: Family<ResourceLabel, Counter>,
     interruptions: Family<NoticeLabel, Counter>,
+    queue_up: Family<QueueLabel, Gauge>,
     reaction_seconds: Histogram,
     cost: Family<CostLabel, Dollars>,
     nodes: Family<NodeLabel, Gauge>,
@@ -111,6 +117,7 @@ impl ProvisionerMetrics {
         let metrics = Self {
             orphans: Family::default(),
             interruptions: Family::default(),
+            queue_up: Family::default(),
             // 1 ms to about a minute.
             reaction_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
             cost: Family::default(),
@@ -130,6 +137,7 @@ impl ProvisionerMetrics {
         registrar.register(table::HELD_AGE, metrics.held_orphans_age_seconds.clone());
         registrar.register(table::ORPHANS, metrics.orphans.clone());
         registrar.register(table::INTERRUPTIONS, metrics.interruptions.clone());
+        registrar.register(table::QUEUE_UP, metrics.queue_up.clone());
         registrar.register(table::REACTION, metrics.reaction_seconds.clone());
         registrar.register(table::NODE_COST, metrics.cost.clone());
         registrar.register(table::NODES, metrics.nodes.clone());
@@ -161,6 +169,7 @@ impl ProvisionerMetrics {
         self.pods_pending.clear();
         self.spent_usd.clear();
         self.stranded_usd.clear();
+        self.queue_up.clear();
         self.pools.forget();
         self.held_orphans_usd_per_hour.set(0.0);
         self.held_orphans_age_seconds.set(0);
@@ -216,6 +225,11 @@ impl ProvisionerMetrics {
     pub(crate) fn interruption(&self, kind: NoticeKind, outcome: &'static str, took: Duration) {
         self.interruptions.get_or_create(&NoticeLabel { kind: kind.as_str(), outcome }).inc();
         self.reaction_seconds.observe(took.as_secs_f64());
+    }
+
+    /// Whether the queue of interruptions answers.
+    pub(crate) fn queue_up(&self, queue: &str, up: bool) {
+        self.queue_up.get_or_create(&QueueLabel { queue: queue.to_owned() }).set(i64::from(up));
     }
 
     /// A message could not be read.

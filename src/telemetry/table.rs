@@ -204,6 +204,9 @@ table! {
     PLACEMENT_DOMAINS: Gauge "muster_placement_domains" ["level", "kind"] Beta Leader
         "Domains of a level of the topology that bound gangs lie in, summed over gangs"
         "`used`, and `optimum`: the fewest that could hold each when it was planned."
+    JOIN_BLOCKED: Gauge "muster_nodepool_join_blocked" ["nodepool"] Beta Leader
+        "Whether launches of a NodePool are held back because its nodes did not join"
+        "1 until a single node that is tried joins, or the pool or its class changes. Alert where it is 1."
     LARGEST_GANG: Gauge "muster_largest_gang_nodes" ["level", "accelerator"] Beta Leader
         "Nodes of the largest gang that fits now into one domain of a level, on nodes that exist"
         "Each member takes all accelerators of its node. The level is `cluster` where none is a zone. Counted at the scrape, once for each state."
@@ -222,6 +225,9 @@ table! {
         "`instance`, `node`, `placement-group`, `launch-template` that no NodeBatch knows; `entry`: a NodeBatch's instance that is gone."
     INTERRUPTIONS: Counter "muster_interruptions_total" ["kind", "outcome"] Beta Each
         "Notices about instances, from the queue" "`acted`, `ignored` (not ours, or known already), `unreadable`."
+    QUEUE_UP: Gauge "muster_interruption_queue_up" ["queue"] Beta Leader
+        "Whether the interruption queue answered the last time it was asked"
+        "0 while it is not found, or does not answer: the status of instances is polled meanwhile, and notices come late. No series where no queue is configured."
     REACTION: Histogram "muster_interruption_reaction_duration_seconds" [] Beta Each
         "Time from the receipt of a notice until its reaction is written down" ""
     EC2_CALLS: Counter "muster_ec2_calls_total" ["operation", "outcome"] Beta Each

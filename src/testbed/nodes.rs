@@ -26,6 +26,7 @@ pub struct TestNode {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     resources: BTreeMap<String, Quantity>,
+    allocatable: BTreeMap<String, Quantity>,
     taints: Vec<Taint>,
     provider_id: Option<String>,
 }
@@ -42,6 +43,7 @@ impl TestNode {
             ]),
             annotations: BTreeMap::from([(KWOK_NODE.to_owned(), KWOK_NODE_FAKE.to_owned())]),
             resources: BTreeMap::new(),
+            allocatable: BTreeMap::new(),
             taints: Vec::new(),
             provider_id: None,
             name,
@@ -98,6 +100,13 @@ impl TestNode {
         self
     }
 
+    /// With so much of a resource for pods, whatever its capacity is.
+    #[must_use]
+    pub fn allocatable(mut self, name: &str, quantity: &str) -> Self {
+        self.allocatable.insert(name.to_owned(), Quantity(quantity.to_owned()));
+        self
+    }
+
     /// With this taint; `effect` is `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     #[must_use]
     pub fn taint(mut self, key: &str, value: Option<&str>, effect: &str) -> Self {
@@ -147,7 +156,7 @@ impl TestNode {
             }),
             status: Some(NodeStatus {
                 capacity: Some(self.resources.clone()),
-                allocatable: Some(self.resources),
+                allocatable: Some(self.resources.into_iter().chain(self.allocatable).collect()),
                 ..NodeStatus::default()
             }),
         }

@@ -11,7 +11,7 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use muster::fake_kubelet::MEMORY_PERCENT;
+use muster::fake_kubelet::{CAPACITY_PERCENT, MEMORY_PERCENT};
 use muster::step::Step;
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Component, Stack, eventually, pools};
@@ -600,12 +600,12 @@ async fn pods_wait_on_a_startup_taint_and_nothing_is_launched_beside_the_node_th
     no_errors(&stack);
 }
 
-/// The pool with the one type, whose nodes have half the memory that their type is sold with.
-fn with_half_the_memory(pool: (EC2NodeClass, NodePool)) -> (EC2NodeClass, NodePool) {
+/// The pool with the one type, and half the memory: `label` is of whose.
+fn with_half_the_memory(pool: (EC2NodeClass, NodePool), label: &str) -> (EC2NodeClass, NodePool) {
     let (class, mut pool) = pool;
     let of_type = pool.spec.template.spec.requirements.iter_mut().find(|one| one.key == keys::INSTANCE_TYPE);
     of_type.unwrap().values = vec![M5.to_owned()];
-    pool.spec.template.metadata.labels.insert(MEMORY_PERCENT.to_owned(), "50".to_owned());
+    pool.spec.template.metadata.labels.insert(label.to_owned(), "50".to_owned());
     (class, pool)
 }
 
@@ -640,9 +640,9 @@ async fn in_a_row(stack: &Stack) -> u32 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_never_take_their_pods_are_launched_twice_then_after_a_pause_and_a_restart_goes_on_counting() {
-    let general = with_half_the_memory(general(&["us-east-1a"], &json!({"nodes": 20}), "1s"));
+    let general = with_half_the_memory(general(&["us-east-1a"], &json!({"nodes": 20}), "1s"), MEMORY_PERCENT);
     let Some(stack) = provisioning(&hosts(20, 20), &general).await else { return };
-    // 32 GiB are sold and 16 arrive.
+    // 32 GiB are there, and 16 are left to pods.
     deploy(&stack, "shop", 3, "1", "20Gi").await;
 
     event(&stack, "Pod", "SchedulerRefused", "2 launches in a row").await;
@@ -678,6 +678,35 @@ async fn nodes_that_never_take_their_pods_are_launched_twice_then_after_a_pause_
     pools.patch("general", &PatchParams::default(), &Patch::Merge(&whole)).await.unwrap();
     all_serve(&stack, "shop", 3).await;
     assert_eq!(in_a_row(&stack).await, 0);
+    for name in ["shop", "small"] {
+        scale(&stack, name, 0).await;
+    }
+    everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_memory_that_a_type_turns_out_to_have_is_planned_with_from_the_first_node_on_and_after_a_restart() {
+    let general = with_half_the_memory(general(&["us-east-1a"], &json!({"nodes": 20}), "1s"), CAPACITY_PERCENT);
+    let Some(stack) = provisioning(&hosts(20, 20), &general).await else { return };
+    // 32 GiB are sold and 16 arrive.
+    deploy(&stack, "shop", 1, "1", "20Gi").await;
+    event(&stack, "Pod", "NoOfferFits", "memory").await;
+    assert_eq!(purchases(&stack).await, 1, "the second is not made in vain");
+    let classes: Api<EC2NodeClass> = Api::all(stack.admin().unwrap());
+    let known = classes.get("gpu").await.unwrap().status.unwrap().memory;
+    assert_eq!(
+        known.iter().map(|one| (one.instance_type.as_str(), one.memory_bytes)).collect::<Vec<_>>(),
+        [(M5, 16 << 30)]
+    );
+    everything_is_terminated(&stack).await;
+
+    stack.kill_muster().unwrap();
+    stack.start_muster(&[]).await.unwrap();
+    // What fits is launched for, and what is known not to fit is not.
+    deploy(&stack, "small", 1, "1", "10Gi").await;
+    all_serve(&stack, "small", 1).await;
+    assert_eq!(purchases(&stack).await, 2);
     for name in ["shop", "small"] {
         scale(&stack, name, 0).await;
     }

@@ -8,10 +8,10 @@ use muster_core::ec2::{
     Purpose, UserDataError, efa_count, user_data,
 };
 use muster_core::model::node::{Taint, TaintEffect};
-use muster_core::offering::{ClassTemplate, InstanceTypeInfo, InterfaceSlot};
+use muster_core::offering::{Build, ClassTemplate, InstanceTypeInfo, InterfaceSlot};
 
 use crate::crd::{
-    AmiFamily, BlockDeviceMapping, EC2NodeClass, HttpTokens, InstanceStorePolicy, InterfaceTypeSpec,
+    AmiFamily, BlockDeviceMapping, EC2NodeClass, HttpTokens, InstanceStorePolicy, InterfaceTypeSpec, MemoryStatus,
     NetworkInterfaceSpec, Switch,
 };
 use crate::{keys, pool};
@@ -82,9 +82,37 @@ pub fn template(class: &EC2NodeClass) -> ClassTemplate {
         pods_per_core: kubelet.pods_per_core,
         prefixes: has_prefixes(class),
         kept: KeptBack::of(&kubelet),
+        memory: memory(class),
         root_volume_gib: root_volume(class).and_then(|root| root.ebs.volume_size),
         local_storage_raid0: local_storage_raid0(class),
     }
+}
+
+/// The least memory that each type turned out to have with one of the images of the class.
+fn memory(class: &EC2NodeClass) -> BTreeMap<String, i64> {
+    let mut least: BTreeMap<String, i64> = BTreeMap::new();
+    for (Build { instance_type, .. }, memory) in memory_of(class) {
+        least.entry(instance_type.to_owned()).and_modify(|known| *known = memory.min(*known)).or_insert(memory);
+    }
+    least
+}
+
+/// Bytes of memory that types turned out to have, as the status has them.
+#[must_use]
+pub fn memory_of(class: &EC2NodeClass) -> BTreeMap<Build<'_>, i64> {
+    let known = class.status.iter().flat_map(|status| &status.memory);
+    known.map(|one| (Build { instance_type: &one.instance_type, image: &one.image }, one.memory_bytes)).collect()
+}
+
+/// Those, as the status has them.
+#[must_use]
+pub fn memory_status(known: &BTreeMap<Build<'_>, i64>) -> Vec<MemoryStatus> {
+    let row = |(build, bytes): (&Build<'_>, &i64)| MemoryStatus {
+        instance_type: build.instance_type.to_owned(),
+        image: build.image.to_owned(),
+        memory_bytes: *bytes,
+    };
+    known.iter().map(row).collect()
 }
 
 /// Whether the cluster is IPv6, as it was seen last.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use muster_core::model::attached::Attached;
-use muster_core::model::gang::{Foreign, Membership, Pod as State};
+use muster_core::model::gang::{Foreign, Membership, Pod as State, Sentence};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::Usage;
 use muster_core::model::pod::Neighbour;
@@ -92,6 +92,8 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
         .map(|c| {
             (Arc::from(c.reason.as_deref().unwrap_or_default()), Arc::from(c.message.as_deref().unwrap_or_default()))
         });
+    let conditions = status.and_then(|status| status.conditions.as_ref());
+    let shown = conditions.and_then(|all| all.iter().find(|one| one.type_ == keys::POD_CONDITION));
     State {
         uid: PodUid::from(metadata.uid.as_deref().unwrap_or_default()),
         key: ObjectKey::new(
@@ -128,13 +130,18 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
         }),
         not_admitted: status.filter(|_| phase == "Failed").and_then(not_admitted),
         priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
-        reported: status
-            .and_then(|status| status.conditions.as_ref())
-            .and_then(|conditions| conditions.iter().find(|c| c.type_ == keys::POD_CONDITION))
-            .map(|c| Arc::from(c.reason.as_deref().unwrap_or_default())),
+        reported: shown.map(|c| Arc::from(c.reason.as_deref().unwrap_or_default())),
+        sentence: shown.map(sentence),
         created: metadata.creation_timestamp.as_ref().map(|time| time.0),
         unscheduled,
         membership,
+    }
+}
+
+fn sentence(condition: &PodCondition) -> Sentence {
+    Sentence {
+        message: Arc::from(condition.message.as_deref().unwrap_or_default()),
+        at: condition.last_transition_time.as_ref().map(|time| time.0),
     }
 }
 

@@ -63,6 +63,7 @@ impl Cluster {
                 held: false,
                 ready: false,
                 deleting: false,
+                memory: None,
                 provider_id: None,
                 created: None,
             };

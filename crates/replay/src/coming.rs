@@ -154,6 +154,7 @@ fn unknown(pool: &str, instance_type: &str) -> Node {
         held: false,
         ready: false,
         deleting: false,
+        memory: None,
         provider_id: None,
         created: None,
     }

@@ -113,22 +113,16 @@ pub fn is_one(text: &str) -> bool {
 ///
 /// Errors: path of the field and its value.
 pub fn again(name: &str, text: &str) -> Result<Vec<Again>, DecisionError> {
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let read: Result<Read, _> = serde_path_to_error::deserialize(&mut deserializer);
-    decide(name, read)
+    let document = serde_json::from_str(text)
+        .map_err(|error| DecisionError::Read { name: name.to_owned(), message: error.to_string() })?;
+    again_of(name, document)
 }
 
 /// As [`again`], for the passes in a recording.
 ///
 /// Errors: path of the field and its value.
 pub fn again_of(name: &str, passes: Value) -> Result<Vec<Again>, DecisionError> {
-    decide(name, serde_path_to_error::deserialize(passes))
-}
-
-fn decide(
-    name: &str,
-    read: Result<Read, serde_path_to_error::Error<serde_json::Error>>,
-) -> Result<Vec<Again>, DecisionError> {
+    let read: Result<Read, _> = serde_path_to_error::deserialize(passes);
     let Read { version, passes, batch_passes } = read.map_err(|error| DecisionError::Read {
         name: name.to_owned(),
         message: format!("{}: {}", error.path(), error.inner()),

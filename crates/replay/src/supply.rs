@@ -442,6 +442,7 @@ fn bare(name: &str, known: &Described) -> Node {
         held: false,
         ready: true,
         deleting: false,
+        memory: None,
         provider_id: None,
         created: None,
     }

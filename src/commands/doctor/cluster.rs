@@ -7,9 +7,9 @@ use http::header::DATE;
 use jiff::SignedDuration;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use kube::api::ListParams;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::client::Body;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use muster_api::crd::{self, EC2NodeClass, NodePool};
 use muster_api::{convert, keys};
 use muster_core::doctor::{self, Answer, Cluster, PodIdentity};
@@ -47,6 +47,11 @@ pub(super) async fn gather(client: &Client, config: &Config) -> anyhow::Result<C
                 .await
                 .map(|sets| sets.iter().filter_map(convert::daemon).collect()),
         ),
+        gpu_operator: Some(
+            list::<DynamicObject>(&Api::all_with(client.clone(), &cluster_policies()))
+                .await
+                .map(|policies| !policies.is_empty()),
+        ),
         nodes: Some(list(&Api::all(client.clone())).await.map(|nodes| nodes.iter().map(node).collect())),
         identities: pods.iter().filter_map(identity).collect(),
     })
@@ -73,13 +78,21 @@ pub(super) async fn uid(client: &Client) -> anyhow::Result<String> {
 /// All objects of a kind; none where it is not served.
 async fn list<K>(api: &Api<K>) -> Answer<Vec<K>>
 where
-    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned + Resource,
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
     match api.list(&ListParams::default()).await {
         Ok(found) => Ok(found.items),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// What says that NVIDIA's GPU operator is installed, and to what: the operator waits for the first GPU node before it makes
+/// DaemonSets.
+///
+/// Source: "About the NVIDIA GPU Operator", ClusterPolicy of `nvidia.com/v1`.
+fn cluster_policies() -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("nvidia.com", "v1", "ClusterPolicy"), "clusterpolicies")
 }
 
 /// How far the API server's clock is ahead, by the header of an answer.

@@ -40,6 +40,7 @@ pub(in crate::provisioner) async fn connect(
     loop {
         let connected = Queue::connect(options.clone(), queue).await;
         learn(context, "GetQueueUrl", &connected);
+        context.metrics.queue_up(queue, connected.is_ok());
         match connected {
             Ok(queue) => return Some(queue),
             Err(error) if !stated => warn!(queue, %error, "the interruption queue is not found, tried again"),
@@ -54,7 +55,7 @@ pub(in crate::provisioner) async fn connect(
 }
 
 /// Reads the queue until the term ends.
-pub(in crate::provisioner) async fn listen(context: Arc<Context>, queue: Queue, term: CancellationToken) {
+pub(in crate::provisioner) async fn listen(context: Arc<Context>, name: &str, queue: Queue, term: CancellationToken) {
     let mut failing = false;
     loop {
         let received = tokio::select! {
@@ -62,6 +63,7 @@ pub(in crate::provisioner) async fn listen(context: Arc<Context>, queue: Queue, 
             received = queue.receive(POLL) => received,
         };
         learn(&context, "ReceiveMessage", &received);
+        context.metrics.queue_up(name, received.is_ok());
         let messages = match received {
             Ok(messages) => {
                 if failing {

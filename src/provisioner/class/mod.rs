@@ -1,6 +1,7 @@
 //! EC2NodeClasses: what their selectors resolve to, and what is wrong with them.
 
 mod looked;
+mod memory;
 mod network;
 pub(super) mod region;
 pub(super) mod template;
@@ -158,9 +159,16 @@ pub(super) async fn reconcile(context: &Context, state: &State, seen: &mut Seen)
 fn null_absent(status: &EC2NodeClassStatus) -> serde_json::Value {
     let mut patch = json!(status);
     if let Some(fields) = patch.as_object_mut() {
-        for field in
-            ["amis", "subnets", "securityGroups", "selfReference", "capacityReservations", "ipv6", "prefixDelegation"]
-        {
+        for field in [
+            "amis",
+            "subnets",
+            "securityGroups",
+            "selfReference",
+            "capacityReservations",
+            "ipv6",
+            "prefixDelegation",
+            "memory",
+        ] {
             fields.entry(field).or_insert(serde_json::Value::Null);
         }
     }
@@ -191,6 +199,7 @@ pub(super) fn due<'a>(
     seen: &'a Seen,
     now: Timestamp,
 ) -> impl Iterator<Item = &'a Arc<EC2NodeClass>> {
+    let here = memory::here(state);
     state.classes.values().filter(move |class| {
         let status = class.status.as_ref();
         let ready = status.is_some_and(|status| is_true(&status.conditions, "Ready"));
@@ -203,6 +212,9 @@ pub(super) fn due<'a>(
         fresh
             || (ready && wants())
             || known.is_some_and(|known| known.network != Network::of(context, state))
+            || (ready
+                && known.is_none_or(|known| known.is_old(class.metadata.generation, RETRY, now))
+                && status.is_some_and(|status| memory::known(class, &here, &status.amis) != status.memory))
             || (status.is_some() && !reported)
             || (ready && !tried(context, class) && trial(context, state, (class, status)).is_some())
             || known
@@ -302,7 +314,10 @@ async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2N
         Err(error) => problems.push(problem("SecurityGroupsReady", "Unreachable", &error)),
     }
     match images(context, class, &before.amis, &kinds(context, state, class)).await {
-        Ok(amis) => status.amis = amis,
+        Ok(amis) => {
+            status.memory = memory::known(class, &memory::here(state), &amis);
+            status.amis = amis;
+        }
         Err(problem) => problems.push(problem),
     }
     match reservations(context, class).await {

@@ -39,7 +39,8 @@ pub(super) async fn reconcile(context: &Context, state: &State) -> anyhow::Resul
     context.allowed.keep(|name| state.pools.contains_key(name));
     let batches = state.batches.values().map(|seen| &**seen.batch());
     let left = Ledger::beside_all(&ledger::inputs(context, state, batches));
-    context.metrics.pools.measure(state.pools.keys().map(String::as_str), &left);
+    let pools = state.pools.iter().map(|(name, pool)| (name.as_str(), blocked(state, pool).is_some()));
+    context.metrics.pools.measure(pools, &left);
     for pool in state.pools.values() {
         let problem = problem(context, state, pool);
         // A blocked pool is not Ready, and yet gangs ask it: who waits for it is who tries whether its nodes join again.

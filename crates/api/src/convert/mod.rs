@@ -62,6 +62,7 @@ pub fn node(node: &k8s::Node) -> Result<Node, ConvertError> {
         labels: shared(metadata.labels.as_ref()),
         taints,
         allocatable: requests::allocatable(status.and_then(|status| status.allocatable.as_ref()))?,
+        memory: requests::memory(status.and_then(|status| status.capacity.as_ref())),
         unschedulable: cordoned && hold.is_none(),
         held: cordoned && hold.is_some(),
         ready: status

@@ -62,6 +62,12 @@ pub(super) fn allocatable(list: Option<&List>) -> Result<Resources, ConvertError
         .collect())
 }
 
+/// Bytes of memory among the amounts of a node; `None` where they name none that can be read.
+pub(super) fn memory(list: Option<&List>) -> Option<i64> {
+    let amount = list?.get(MEMORY)?.0.parse::<Quantity>().ok()?;
+    Some(counted(MEMORY, amount))
+}
+
 /// Whether an init container goes on running beside the others.
 pub(super) fn is_sidecar(container: &k8s::Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")

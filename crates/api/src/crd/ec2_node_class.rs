@@ -377,6 +377,9 @@ pub struct EC2NodeClassStatus {
     /// per node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prefix_delegation: bool,
+    /// Memory that types turned out to have, with images of the class: later nodes are planned with it in place of an estimate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<MemoryStatus>,
     /// Generation of the spec this status was made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
@@ -402,6 +405,18 @@ pub struct AmiStatus {
     /// When it was read. It is read again after half an hour; as long as that fails, this image goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<Timestamp>,
+}
+
+/// Memory of the nodes of a type.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MemoryStatus {
+    /// Instance type.
+    pub instance_type: String,
+    /// Image, `ami-…`.
+    pub image: String,
+    /// The least memory of a Node's `status.capacity`, in bytes.
+    pub memory_bytes: i64,
 }
 
 /// One capacity reservation found.

@@ -89,6 +89,7 @@ fn offer(number: u32, zone: &str, capacity_type: CapacityType) -> Offer {
         held: false,
         ready: true,
         deleting: false,
+        memory: None,
         provider_id: None,
         created: None,
     };

@@ -101,6 +101,7 @@ fn offer(name: &str, zone: &str, cpu: i64, memory: i64, price: u64) -> Offer {
         held: false,
         ready: true,
         deleting: false,
+        memory: None,
         provider_id: None,
         created: None,
     };

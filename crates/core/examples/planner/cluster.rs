@@ -132,6 +132,7 @@ fn node(name: NodeName, index: usize, fabric: Fabric) -> Node {
         held: false,
         ready: true,
         deleting: false,
+        memory: None,
         provider_id: None,
         created: None,
     }

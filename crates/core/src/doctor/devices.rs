@@ -1,6 +1,6 @@
 //! DaemonSets that must run on the nodes of a pool before its gangs can.
 
-use super::facts::{Daemon, Facts, Pool, Role};
+use super::facts::{Answer, Daemon, Facts, Pool, Role};
 use super::{Check, Finding};
 use crate::ec2::Family;
 use crate::fit::{self, Misfit};
@@ -50,11 +50,11 @@ pub(super) fn judge(facts: &Facts, checks: &mut Vec<Finding>) {
         ));
     }
     for pool in &facts.pools {
-        devices(pool, daemons, checks);
+        devices(pool, daemons, facts.cluster.gpu_operator.as_ref(), checks);
     }
 }
 
-fn devices(pool: &Pool, daemons: &[Daemon], checks: &mut Vec<Finding>) {
+fn devices(pool: &Pool, daemons: &[Daemon], gpu_operator: Option<&Answer<bool>>, checks: &mut Vec<Finding>) {
     const CHECK: Check = Check::Devices;
     for (role, resource) in [(Role::Nvidia, NVIDIA_GPU), (Role::Neuron, NEURON), (Role::Efa, EFA)] {
         let Some(node) = pool.nodes.iter().find(|node| node.allocatable.get(resource) > 0) else { continue };
@@ -65,6 +65,11 @@ fn devices(pool: &Pool, daemons: &[Daemon], checks: &mut Vec<Finding>) {
                 (Role::Nvidia, Family::Bottlerocket) => {
                     Finding::ok(CHECK, name, format!("the image itself brings {resource}"))
                 }
+                (Role::Nvidia, _) if gpu_operator == Some(&Ok(true)) => Finding::ok(
+                    CHECK,
+                    name,
+                    format!("the NVIDIA GPU operator brings {resource}: its DaemonSets come with the first GPU node"),
+                ),
                 (Role::Nvidia | Role::Neuron, Family::Al2023 | Family::Custom | Family::Bottlerocket) => Finding::fail(
                     CHECK,
                     name,

@@ -75,6 +75,8 @@ pub struct Cluster {
     pub kinds: BTreeMap<String, bool>,
     /// DaemonSets in order of namespace and name.
     pub daemons: Option<Answer<Vec<Daemon>>>,
+    /// Whether NVIDIA's GPU operator has a ClusterPolicy: its DaemonSets come with the first GPU node. `None` where nobody asked.
+    pub gpu_operator: Option<Answer<bool>>,
     /// Nodes in order of name.
     pub nodes: Option<Answer<Vec<Node>>>,
     /// How each of Muster's Pods gets an identity of AWS, in order of name.

@@ -119,13 +119,14 @@ impl InstanceTypeInfo {
     ///
     /// CPU reserve: 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest. Memory: 7.5 %
     /// VM overhead, 11 MiB per pod + 255 MiB reserve, 100 MiB eviction threshold; all but the overhead as the class has it, where
-    /// it says so. What else the node class decides is not here: see [`new_node`](crate::offering::new_node).
-    pub(crate) fn allocatable(&self, pods: u32, kept: &KeptBack) -> Resources {
+    /// it says so. `memory` is what the kernel turned out to have, in bytes, in place of the estimate. What else the node class decides is not here: see [`new_node`](crate::offering::new_node).
+    pub(crate) fn allocatable(&self, pods: u32, kept: &KeptBack, memory: Option<i64>) -> Resources {
         let mut resources = self.devices();
         let reserved = kept.cpu(reserved_millicpu(self.vcpu));
         resources.set(CPU, (i64::from(self.vcpu) * 1000).saturating_sub(reserved).max(0));
         let reserved_mib = 11 * i64::from(pods) + 255;
-        let usable = mib(self.memory_mib) - scaled(mib(self.memory_mib), 75, 1000);
+        let advertised = mib(self.memory_mib);
+        let usable = memory.map_or_else(|| advertised - scaled(advertised, 75, 1000), |known| known.min(advertised));
         resources.set(MEMORY, usable.saturating_sub(kept.memory(reserved_mib * MIB, usable)).max(0));
         resources.set(PODS, i64::from(pods));
         resources
@@ -319,9 +320,9 @@ pub(crate) mod tests {
             network_cards: vec![card(0, &[], u32::MAX)],
             ..p5()
         };
-        assert!(absurd.allocatable(absurd.max_pods(&[]), &KeptBack::default()).get(CPU) > 0);
+        assert!(absurd.allocatable(absurd.max_pods(&[]), &KeptBack::default(), None).get(CPU) > 0);
         assert_eq!(absurd.max_pods_of_prefixes(&[]), Some(250));
         let tiny = plain("tiny", 0, 0, 0, 0);
-        assert_eq!(tiny.allocatable(tiny.max_pods(&[]), &KeptBack::default()).get(MEMORY), 0);
+        assert_eq!(tiny.allocatable(tiny.max_pods(&[]), &KeptBack::default(), None).get(MEMORY), 0);
     }
 }

@@ -460,10 +460,22 @@ pub struct Pod {
     pub not_admitted: Option<Arc<str>>,
     /// Reason of the condition `muster.dev/Gang`.
     pub reported: Option<Arc<str>>,
+    /// What that condition says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sentence: Option<Sentence>,
     /// Reason and message of `PodScheduled=False`.
     pub unscheduled: Option<(Arc<str>, Arc<str>)>,
     /// Of which gang it is.
     pub membership: Membership,
+}
+
+/// What a member shows of its gang, beside the reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sentence {
+    /// The condition's message.
+    pub message: Arc<str>,
+    /// When it was written.
+    pub at: Option<Timestamp>,
 }
 
 /// What a pod of another scheduler's profile is to the provisioner.
@@ -588,6 +600,7 @@ impl Pod {
             created: None,
             not_admitted: None,
             reported: None,
+            sentence: None,
             unscheduled: None,
             membership: Membership::Member { gang: gang.clone(), role: Arc::clone(&place.role), rank },
         })

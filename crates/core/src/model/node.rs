@@ -23,6 +23,9 @@ pub struct Node {
     pub taints: Vec<Taint>,
     /// `status.allocatable`.
     pub allocatable: Resources,
+    /// Memory in `status.capacity`, in bytes: what its kernel has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<i64>,
     /// `spec.unschedulable`: cordoned.
     pub unschedulable: bool,
     /// Cordoned by Muster for a gang; `unschedulable` is then false. A node that waits for its gang has the gang's taint in

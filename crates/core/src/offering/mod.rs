@@ -1,6 +1,7 @@
 //! What can be had: instance types, prices, what is unavailable, and the order in which candidates are tried.
 
 pub(crate) mod exclusion;
+pub(crate) mod learned;
 pub(crate) mod ledger;
 pub(crate) mod limits;
 pub(crate) mod node;
@@ -13,6 +14,7 @@ pub(crate) mod unavailable;
 pub use crate::ec2::machine::{AMD_GPU, EFA, Gpu, InstanceTypeInfo, NEURON, NVIDIA_GPU, NetworkCard, UsageClass};
 pub use crate::model::launch::Pool;
 pub use exclusion::{Exclusion, MAX_CANDIDATES};
+pub use learned::{Build, memory_known, memory_seen};
 pub use ledger::{
     Addresses, Amounts, Ceiling, CeilingLeft, CeilingScope, Claim, Hosts, Launch, Ledger, LedgerInputs, PoolLimits,
     Standing,

@@ -40,6 +40,8 @@ pub struct ClassTemplate {
     pub prefixes: bool,
     /// What the kubelet keeps back from pods.
     pub kept: KeptBack,
+    /// Bytes of memory that the kernel turned out to have, by type; others are estimated.
+    pub memory: BTreeMap<String, i64>,
     /// The volume that pods write to; `None`: that of the image.
     pub root_volume_gib: Option<u32>,
     /// Local disks become ephemeral storage.
@@ -92,7 +94,7 @@ pub fn new_node(
     capacity.set(EFA, i64::from(efa_count(&interfaces)));
     capacity.set(PODS, i64::from(pods));
     capacity.set(EPHEMERAL_STORAGE, storage);
-    let mut allocatable = info.allocatable(pods, &class.kept);
+    let mut allocatable = info.allocatable(pods, &class.kept, class.memory.get(&info.name).copied());
     allocatable.set(EFA, capacity.get(EFA));
     allocatable.set(EPHEMERAL_STORAGE, storage.saturating_sub(class.kept.storage(storage)).max(0));
     let node = Node {
@@ -104,6 +106,7 @@ pub fn new_node(
         held: false,
         ready: true,
         deleting: false,
+        memory: None,
         provider_id: None,
         created: None,
     };
@@ -277,6 +280,21 @@ mod tests {
         assert_eq!(storage(&raid, &diskless), storage(&large, &diskless));
         let tiny = ClassTemplate { root_volume_gib: Some(1), ..silent };
         assert_eq!(storage(&tiny, &p5()), (GIB, 0));
+    }
+
+    #[test]
+    fn a_type_that_has_run_has_the_memory_it_turned_out_to_have_and_limits_count_the_hardware() {
+        let info = plain("m5.2xlarge", 8, 32, 4, 15);
+        let memory = |known: &[(&str, i64)]| {
+            let memory = known.iter().map(|(name, bytes)| ((*name).to_owned(), *bytes)).collect();
+            let new = of(&ClassTemplate { memory, ..ClassTemplate::default() }, &info, &[]);
+            (new.node.allocatable.get(MEMORY), new.capacity.get(MEMORY))
+        };
+        let hardware = memory(&[]).1;
+        let kept = (11 * 58 + 255 + 100) * 1024 * 1024;
+        assert_eq!(memory(&[(&info.name, hardware - 1_000)]), (hardware - 1_000 - kept, hardware));
+        assert_eq!(memory(&[("another", hardware - 1_000)]), memory(&[]));
+        assert_eq!(memory(&[(&info.name, hardware + 1)]).0, hardware - kept, "no more than EC2 advertises");
     }
 
     #[test]

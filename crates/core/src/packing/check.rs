@@ -119,6 +119,7 @@ fn no_node() -> Node {
         held: false,
         ready: false,
         deleting: false,
+        memory: None,
         provider_id: None,
         created: None,
     }

@@ -21,6 +21,7 @@ fn node() -> Node {
         held: false,
         ready: true,
         deleting: false,
+        memory: None,
         provider_id: None,
         created: None,
     }

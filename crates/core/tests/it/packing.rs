@@ -37,6 +37,7 @@ fn node(name: &str, labels: &[(&str, &str)], cpu: i64, memory: i64) -> Node {
         held: false,
         ready: true,
         deleting: false,
+        memory: None,
         provider_id: None,
         created: None,
     }

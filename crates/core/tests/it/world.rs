@@ -37,6 +37,7 @@ pub(crate) fn node(name: &str, gpus: i64) -> Node {
         held: false,
         ready: true,
         deleting: false,
+        memory: None,
         provider_id: None,
         created: None,
     }
@@ -76,6 +77,7 @@ pub(crate) fn pod(name: &str, shape: &Shape) -> Pod {
         not_admitted: None,
         priority: 0,
         reported: None,
+        sentence: None,
         created: Some(at(0)),
         unscheduled: None,
         membership: Membership::Single,

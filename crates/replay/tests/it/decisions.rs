@@ -25,6 +25,7 @@ fn decision() -> Decision {
             held: false,
             ready: true,
             deleting: false,
+            memory: None,
             provider_id: None,
             created: None,
         }),

@@ -50,6 +50,7 @@ fn node(index: usize, drawn: Drawn) -> (Node, Usage) {
         held: false,
         ready: fault != 2,
         deleting: false,
+        memory: None,
         provider_id: None,
         created: None,
     };

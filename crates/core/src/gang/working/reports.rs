@@ -17,6 +17,8 @@ const RELEASED: SignedDuration = SignedDuration::from_secs(2);
 const RELEASED_EACH: SignedDuration = SignedDuration::from_millis(10);
 /// What a gang waits for is reported on its members once it has been the same for so long: a reason that passes is no news.
 const LASTS: SignedDuration = SignedDuration::from_secs(10);
+/// A sentence that changes while its reason stays, as a count in it, is written again so long after the one before it at the earliest.
+const REPHRASED: SignedDuration = SignedDuration::from_mins(1);
 /// When more members are reported about than one pass may, the next ones follow after this.
 const NEXT: SignedDuration = SignedDuration::from_secs(1);
 /// Reports of what gangs wait for, in one pass and in one second: they must not be in the way of a release.
@@ -79,23 +81,29 @@ impl Working<'_> {
             tell(pod, REFUSED, format!("the plan was withdrawn: {}", waiting.message), pass);
         }
         let Some(code) = Code::parse(&waiting.reason).map(Code::as_str) else { return };
-        let differs = |pod: &&Arc<Pod>| {
-            !matches!(pod.reported.as_deref(), Some(RELEASED_TO | PLANNED_ON)) && pod.reported.as_deref() != Some(code)
-        };
-        let mut differ = unbound(members).filter(differs).peekable();
-        if differ.peek().is_none() {
-            return;
+        let stays = |pod: &Pod| pod.reported.as_deref() == Some(code);
+        let withdrawn = |pod: &Pod| matches!(pod.reported.as_deref(), Some(RELEASED_TO | PLANNED_ON));
+        let mut differ = unbound(members).filter(|pod| !withdrawn(pod) && !stays(pod)).peekable();
+        if differ.peek().is_some() {
+            let since = reason_since(gang, next, self.world.now);
+            if since.is_some_and(|since| self.world.now.duration_since(since) < LASTS) {
+                return self.requeue(pass, since, LASTS);
+            }
         }
-        let since = reason_since(gang, next, self.world.now);
-        if since.is_some_and(|since| self.world.now.duration_since(since) < LASTS) {
-            return self.requeue(pass, since, LASTS);
-        }
-        for pod in differ {
+        let says_else = |pod: &Pod| pod.sentence.as_ref().is_some_and(|shown| *shown.message != *waiting.message);
+        let old = unbound(members).filter(|pod| stays(pod) && says_else(pod));
+        for pod in differ.chain(old) {
+            if let Some(at) = pod.sentence.as_ref().and_then(|shown| shown.at).filter(|_| stays(pod))
+                && self.world.now.duration_since(at) < REPHRASED
+            {
+                self.requeue(pass, Some(at), REPHRASED);
+                continue;
+            }
             let Some(left) = self.reports_left.checked_sub(1) else {
                 return self.requeue(pass, Some(self.world.now), NEXT);
             };
             self.reports_left = left;
-            tell(pod, code, waiting.message.to_string(), pass);
+            pass.actions.push(report(pod, code, waiting.message.to_string()));
         }
     }
 }
@@ -146,6 +154,10 @@ fn released(pod: &Pod, place: &GangPlace, next: &Gang) -> (&'static str, String)
 
 fn tell(pod: &Arc<Pod>, reason: &'static str, message: String, pass: &mut Pass) {
     if pod.reported.as_deref() != Some(reason) {
-        pass.actions.push(Action::Report(Box::new(MemberReport { pod: Arc::clone(pod), reason, message })));
+        pass.actions.push(report(pod, reason, message));
     }
+}
+
+fn report(pod: &Arc<Pod>, reason: &'static str, message: String) -> Action {
+    Action::Report(Box::new(MemberReport { pod: Arc::clone(pod), reason, message }))
 }

@@ -3,7 +3,7 @@
 use super::{Of, Row};
 
 /// Every alert that is about no code, event or condition alone.
-pub(super) const ALERTS: [Row; 19] = [
+pub(super) const ALERTS: [Row; 20] = [
     (
         "MusterNoLeader",
         Of::Alert,
@@ -105,6 +105,17 @@ pub(super) const ALERTS: [Row; 19] = [
         "Messages of the queue of interruptions cannot be read.",
         "Something else than the EventBridge rules sends to the queue.",
         &["Look at the policy of the queue; cloudformation/muster.yaml has the right one."],
+    ),
+    (
+        "MusterInterruptionQueueDown",
+        Of::Alert,
+        "The queue of interruptions is not found, or does not answer, for ten minutes.",
+        "The name is wrong, a permission is missing, or SQS is not reached. Notices are not read; the status of instances is \
+         polled meanwhile, which sees their end, and no warning before it.",
+        &[
+            "muster doctor asks for the queue, and says what answers.",
+            "ec2.interruptionQueue of the configuration is its name, in the Region of the cluster.",
+        ],
     ),
     (
         "MusterIdleNodes",

@@ -11,7 +11,7 @@ use muster_core::gang::{
     self, Action, BatchRequest, BatchStage, BatchView, Decided, Ledger, Memory, Pass, Pin, PoolView, RecordedWorld,
     Settings, TypeView, World, batch_name,
 };
-use muster_core::model::gang::{Gang, Phase, Pod, RankClaim, Recognised};
+use muster_core::model::gang::{Gang, Phase, Pod, RankClaim, Recognised, Sentence};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node, Taint, TaintEffect};
 use muster_core::model::snapshot::{AssignedCapacity, Assignment, Snapshot};
@@ -290,6 +290,7 @@ impl Sim {
                     pod.requeued = Some(self.now);
                     if gang::shows_waiting(pod) {
                         pod.reported = Some(Arc::from("Released"));
+                        pod.sentence = None;
                     }
                 }
             }
@@ -304,8 +305,10 @@ impl Sim {
             }
             Action::Report(report) => {
                 let pod = self.pods.values_mut().find(|pod| pod.uid == report.pod.uid).unwrap();
-                assert!(pod.reported.as_deref() != Some(report.reason), "a report says something new");
+                let same = pod.sentence.as_ref().is_some_and(|shown| *shown.message == *report.message);
+                assert!(pod.reported.as_deref() != Some(report.reason) || !same, "a report says something new");
                 pod.reported = Some(Arc::from(report.reason));
+                pod.sentence = Some(Sentence { message: report.message.into(), at: Some(self.now) });
             }
             Action::Requeue { pod } => {
                 let pod = self.pods.values_mut().find(|known| known.uid == pod.uid).unwrap();

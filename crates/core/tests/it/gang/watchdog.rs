@@ -595,6 +595,25 @@ fn members_say_what_their_gang_waits_for_once_that_has_lasted_and_no_more_once_t
         assert_eq!(shown(&sim, &code), expected, "20 at once");
     }
     assert!(!sim.pass().actions.iter().any(|action| matches!(action, Action::Report(_))), "nothing is written twice");
+    // A sentence that changes while its reason stays follows, a minute after the one before it at the earliest.
+    let before = waiting(&sim);
+    sim.nodes.insert("n2".to_owned(), world::node("n2", 1));
+    sim.settle();
+    let after = waiting(&sim);
+    assert!(after.reason == before.reason && after.since == before.since && after.message != before.message);
+    let rephrased = |sim: &Sim| {
+        sim.pods
+            .values()
+            .filter(|pod| pod.sentence.as_ref().is_some_and(|shown| shown.message == after.message))
+            .count()
+    };
+    assert_eq!(rephrased(&sim), 0);
+    for (seconds, expected) in [(69, 0), (70, 20), (71, 30)] {
+        until(&mut sim, seconds);
+        assert!(sim.pass().requeue_at.is_some_and(|at| at <= sim.now + SignedDuration::from_mins(1)) || expected == 30);
+        sim.step();
+        assert_eq!(rephrased(&sim), expected, "after {seconds} s");
+    }
     // Another reason counts from when it came.
     sim.wait(100);
     sim.pods.remove("train-7");

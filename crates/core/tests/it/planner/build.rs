@@ -46,6 +46,7 @@ pub(super) fn host(name: &str, labels: &str, gpus: i64, used: i64) -> Host {
         held: false,
         ready: true,
         deleting: false,
+        memory: None,
         provider_id: None,
         created: None,
     };
