@@ -2,7 +2,7 @@
 #
 #   docker build -t REGISTRY/muster:0.1.0 .
 #
-# The release build optimises the AWS SDK as a whole: over ten minutes on two cores, and 8 GB of memory. `make test-image` takes the
+# The release build optimises the AWS SDK in one piece: twenty minutes on two cores, and 12 GB of memory. `make test-image` takes the
 # same steps without a daemon and looks at what comes of them.
 FROM rust:1.95-slim-bookworm AS build
 # The image's own toolchain, without the components that rust-toolchain.toml asks for on a developer's machine.

@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo tour test test-observability test-observability-live test-choices test-upgrade test-compat test-helm test-cloudformation test-image test-getting-started test-aws test-page test-page-live test-page-load test-top-live soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
+.PHONY: help demo tour test test-observability test-observability-live test-choices test-upgrade test-compat test-helm test-cloudformation test-image test-getting-started test-slis test-aws test-page test-page-live test-page-load test-top-live soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -34,8 +34,9 @@ tour: ## Look at a recorded cluster in the browser: needs Rust alone and a few m
 # An end-to-end test waits more than it works: with one to a core half the machine is idle, with two the slowest miss deadlines.
 TEST_THREADS := $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) / 2)))
 
-# What needs more than Go and Rust, or minutes of its own: test-helm, test-upgrade, test-getting-started. Without it these tests fail.
-ELSEWHERE := helm:: upgrade:: first_contact::
+# What needs more than Go and Rust, minutes of its own, or a machine that does nothing else: test-helm, test-upgrade,
+# test-getting-started, test-slis.
+ELSEWHERE := helm:: upgrade:: first_contact:: slis::
 
 test: ## Run every test, the end-to-end suite on a real control plane included
 	@$(call control-plane,$(if $(filter true,$(CI)),make test: CI runs no less than everything: ,make test: the end-to-end tests do not run: )); \
@@ -59,8 +60,9 @@ test-observability: ## Hold alerts and dashboards against promtool, which is bui
 test-observability-live: ## Have a real Prometheus scrape a live demo, and evaluate every query of dashboards and alerts
 	@$(call control-plane,make test-observability-live: not possible without the real Kubernetes control plane: )
 	@command -v node >/dev/null || { echo "make test-observability-live: not possible without node" >&2; [ "$${CI:-}" = true ] && exit 3 || exit 0; }; \
-	prometheus=$$(hack/prometheus/build.sh prometheus); case $$? in \
-	0) cargo build --quiet --workspace --bin muster && node hack/observability-live.mjs $$CARGO_TARGET_DIR/debug/muster "$$prometheus" ;; \
+	prometheus=$$(hack/prometheus/build.sh prometheus) && promtool=$$(hack/prometheus/build.sh); case $$? in \
+	0) cargo build --quiet --workspace --bin muster && \
+	node hack/observability-live.mjs $$CARGO_TARGET_DIR/debug/muster "$$prometheus" "$$promtool" ;; \
 	3) echo "make test-observability-live: not possible without Go" >&2; [ "$${CI:-}" = true ] && exit 3 || exit 0 ;; \
 	*) exit 1 ;; \
 	esac
@@ -221,7 +223,7 @@ test-helm: ## Install, upgrade from the commit BEFORE, roll back and uninstall b
 	else echo "make test-helm: the checkout has no commit $(BEFORE): the upgrade begins with the same charts"; fi; \
 	MUSTER_HELM=$$folder cargo test --workspace --test e2e -- helm::
 
-# A release build (over ten minutes on two cores, at first), and cargo-cyclonedx once.
+# A release build (twenty minutes on two cores, at first), and cargo-cyclonedx once.
 test-image: ## Take the Dockerfile's steps without a daemon: size, no shell, user, bill of materials, how soon it is ready
 	@$(call control-plane,make test-image: not possible without the real Kubernetes control plane: )
 	hack/image/test.sh $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/muster
@@ -229,6 +231,10 @@ test-image: ## Take the Dockerfile's steps without a daemon: size, no shell, use
 # moto plays what the EC2 simulator does not; AWS's own tool asks both.
 AWS := awscli==1.46.3 moto[server,cloudformation,ec2,iam,sqs,events]==5.2.5
 AWS_ENV = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/muster/aws-1.46.3
+
+test-slis: ## Hold the start of thirty gangs, as the metric has it, against the audit log, to 100 ms: alone, with nothing beside it
+	@$(call control-plane,make test-slis: not possible without the real Kubernetes control plane: )
+	cargo test --workspace --test e2e -- slis:: --test-threads 1 --nocapture
 
 test-getting-started: ## Execute docs/getting-started-eks.md line by line: git, kubectl, Helm and the AWS CLI against simulators
 	@$(call control-plane,make test-getting-started: not possible without the real Kubernetes control plane: )

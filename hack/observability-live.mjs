@@ -1,19 +1,21 @@
 // Has a real Prometheus scrape a live demo, and evaluates every query of the shipped dashboards and alerts: `make test-observability-live`
 // builds what it needs and runs it.
 //
-//   node observability-live.mjs MUSTER PROMETHEUS
+//   node observability-live.mjs MUSTER PROMETHEUS PROMTOOL
 //
+// What a scraper gets that asks for plain text is held against `promtool check metrics`, which has nothing to say of it.
 // Prometheus scrapes as the shipped PodMonitor has it, with the labels of a target that the Prometheus operator sets, and evaluates the
 // shipped alerts. When the four stories are through, each query has to have returned a series at some moment of them, and so has each
 // selector in it: a comparison that is silent hides a name that nobody exports. What returns nothing stands in
 // `prometheus/returns-nothing.txt` with the reason, and nothing else stands there. Everything is on loopback.
+import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { checkout, demo, freePort, scratch, start, until } from "./demo.mjs";
 
-const [muster, prometheus] = process.argv.slice(2);
+const [muster, prometheus, promtool] = process.argv.slice(2);
 const SHIPPED = join(checkout, "manifests/observability");
 const LIST = "hack/prometheus/returns-nothing.txt";
 /** A sixth of EC2's speed: states of seconds are scraped several times. */
@@ -112,6 +114,16 @@ await cluster.line(/Everything runs until/, 240);
 await pause(5_000);
 const to = Date.now() / 1000;
 say("the stories are through");
+
+const plain = await fetch(`http://${cluster.metrics}/metrics`, { headers: { accept: "text/plain;version=0.0.4" } });
+const scrape = await plain.text();
+const checked = spawnSync(promtool, ["check", "metrics"], { input: scrape, encoding: "utf8" });
+const complaints = `${checked.stdout}${checked.stderr}`.trim();
+const lines = scrape.split("\n").filter((line) => line && !line.startsWith("#")).length;
+if (!plain.headers.get("content-type")?.startsWith("text/plain")) failures.push(`not plain text: ${plain.headers.get("content-type")}`);
+if (lines < 100) failures.push(`the scrape has ${lines} series alone`);
+if (checked.status !== 0 || complaints) failures.push(`promtool check metrics: ${complaints || checked.status}`);
+say(`promtool check metrics ${complaints ? "complains" : "is silent"} on ${lines} series in plain text`);
 
 /** One way to write a query. */
 const written = async (query) => (await ask("format_query", { query })).replace(/\s+/g, " ");

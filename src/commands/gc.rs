@@ -9,6 +9,7 @@ use kube::{Api, ResourceExt};
 use muster_api::crd::{NodePool, condition};
 use muster_api::keys;
 use muster_ec2::ClientOptions;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
@@ -41,7 +42,7 @@ pub struct GcArgs {
     /// Longest wait for instances to be terminated, in seconds.
     #[arg(long, default_value_t = 600)]
     wait: u64,
-    /// How the list of --account is written.
+    /// How what is held, or the list of --account, is written.
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
     #[command(flatten)]
@@ -62,23 +63,45 @@ pub async fn run(args: &GcArgs) -> anyhow::Result<ExitCode> {
              `muster gc --account --cluster-uid $(kubectl get namespace kube-system -o jsonpath='{{.metadata.uid}}')`"
         );
     }
+    // Every pool has the same condition.
     let held = all.iter().find_map(|pool| Some((pool.name_any(), message(pool)?)));
     let Some((name, message)) = held else {
-        flags::say("nothing is held: what belongs to no NodeBatch is collected as it is found")?;
+        let nothing = || "nothing is held: what belongs to no NodeBatch is collected as it is found".to_owned();
+        args.output.print(nothing, &Held::default(), sets)?;
         return Ok(ExitCode::SUCCESS);
     };
-    flags::say(&message)?;
+    let set = digest(&message);
+    let mut held = Held { set: set.map(str::to_owned), message: Some(message.clone()), released: false };
     if !args.confirm {
+        args.output.print(|| message.clone(), &held, sets)?;
         return Ok(ExitCode::from(3));
     }
-    let digest = digest(&message).context("read the set from the condition OrphanSweepHeld")?;
-    let patch = json!({"metadata": {"annotations": {keys::CONFIRM_ORPHANS: digest}}});
+    let set = set.context("read the set from the condition OrphanSweepHeld")?;
+    let patch = json!({"metadata": {"annotations": {keys::CONFIRM_ORPHANS: set}}});
     pools
         .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
         .await
         .with_context(|| format!("annotate NodePool {name}"))?;
-    flags::say(&format!("set {digest} is released"))?;
+    held.released = true;
+    args.output.print(|| format!("{message}\nset {set} is released"), &held, sets)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the orphan sweep holds.
+#[derive(Debug, Default, Serialize)]
+struct Held {
+    /// The name of exactly this set of instances and batches; none while nothing is held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set: Option<String>,
+    /// What it is, and what it costs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    /// Whether a person has released it just now.
+    released: bool,
+}
+
+fn sets(value: &Value) -> Vec<String> {
+    value["set"].as_str().map(|set| format!("set/{set}")).into_iter().collect()
 }
 
 /// Prints what AWS has of the cluster; with `--confirm` what is left of it. 0 = nothing, 3 = something.

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use kube::Client;
 use muster_api::crd::Gang as GangObject;
 use muster_api::gang_state;
-use muster_core::gang::{Action, BatchStage, BatchView, MemberReport, Release, WAITING_AT_ONCE, is_waiting};
+use muster_core::gang::{
+    Action, BatchStage, BatchView, MemberReport, REPHRASED_AT_ONCE, Release, WAITING_AT_ONCE, is_waiting,
+};
 use muster_core::model::gang::{Gang, Pod};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::snapshot::{AssignedCapacity, Assignment};
@@ -58,9 +60,10 @@ pub struct Executor {
     /// Members whose nomination was taken back.
     cleared: BTreeMap<PodUid, Instant>,
     /// Conditions sent and not observed yet.
-    reported: BTreeMap<PodUid, (&'static str, Instant)>,
+    reported: BTreeMap<PodUid, (&'static str, String, Instant)>,
     /// Conditions of members that wait.
     paced: Paced,
+    rephrased: Paced,
 }
 
 /// At most so many writes in a second.
@@ -71,12 +74,12 @@ struct Paced {
 }
 
 impl Paced {
-    /// Whether one more may be sent; then it counts.
-    fn may(&mut self, now: Instant) -> bool {
+    /// Whether one more of `most` may be sent; then it counts.
+    fn may(&mut self, now: Instant, most: u32) -> bool {
         if self.since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(1)) {
             *self = Self { since: Some(now), sent: 0 };
         }
-        let may = self.sent < WAITING_AT_ONCE;
+        let may = self.sent < most;
         self.sent += u32::from(may);
         may
     }
@@ -182,6 +185,7 @@ impl Executor {
             cleared: BTreeMap::new(),
             reported: BTreeMap::new(),
             paced: Paced::default(),
+            rephrased: Paced::default(),
         }
     }
 
@@ -221,7 +225,7 @@ impl Executor {
         self.abandoned.retain(|_, since| since.elapsed() < renominate);
         self.cleared.retain(|_, since| since.elapsed() < renominate);
         self.requeued.retain(|uid, _| state.snapshot.pods.contains_key(uid));
-        self.reported.retain(|_, (_, since)| since.elapsed() < renominate);
+        self.reported.retain(|_, (_, _, since)| since.elapsed() < renominate);
         self.hands.reported().retain(|gang, _| state.snapshot.gangs.contains_key(gang));
         if self.written.is_empty() && self.busy.is_empty() {
             return Arc::clone(state);
@@ -357,10 +361,17 @@ impl Executor {
                 news
             }
             Action::Report(report) => {
-                let news = self.reported.get(&report.pod.uid).is_none_or(|(reason, _)| *reason != report.reason);
-                let news = news && (!is_waiting(report.reason) || self.paced.may(now));
+                let known = self.reported.get(&report.pod.uid);
+                let news =
+                    known.is_none_or(|(reason, message, _)| *reason != report.reason || *message != report.message);
+                let news = news
+                    && if report.pod.reported.as_deref() == Some(report.reason) {
+                        self.rephrased.may(now, REPHRASED_AT_ONCE)
+                    } else {
+                        !is_waiting(report.reason) || self.paced.may(now, WAITING_AT_ONCE)
+                    };
                 if news {
-                    self.reported.insert(report.pod.uid.clone(), (report.reason, now));
+                    self.reported.insert(report.pod.uid.clone(), (report.reason, report.message.clone(), now));
                 }
                 news
             }

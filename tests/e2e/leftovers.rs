@@ -165,6 +165,11 @@ async fn what_a_restored_api_server_does_not_know_waits_with_its_price_until_gc_
     delete_job_whose_nodes_are_in_use(&stack, "train").await;
     let idle = batch_that(&stack, "the batch to be idle", |batch| phase_of(batch) == "Idle").await;
     assert_eq!(gc(&stack, &[]).0, Some(0), "nothing is held");
+    let as_json = |args: &[&str]| -> (Option<i32>, Value) {
+        let (code, printed) = gc(&stack, args);
+        (code, serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error}: {printed}")))
+    };
+    assert_eq!(as_json(&["-o", "json"]), (Some(0), json!({"released": false})));
     stack.kill_muster().unwrap();
 
     restore_without(&stack, &idle.name_any()).await;
@@ -189,9 +194,11 @@ async fn what_a_restored_api_server_does_not_know_waits_with_its_price_until_gc_
     .unwrap();
     assert_eq!(live(&stack).await.len(), 8, "nothing is terminated before a person says so");
 
-    let (code, printed) = gc(&stack, &["--confirm"]);
+    let (code, listed) = as_json(&["-o", "json"]);
+    assert!(code == Some(3) && listed["message"].as_str().unwrap().contains("8 of 8 instances"), "{listed}");
+    let (code, released) = as_json(&["--confirm", "-o", "json"]);
 
-    assert_eq!(code, Some(0), "{printed}");
+    assert_eq!((code, &released["released"], &released["set"]), (Some(0), &json!(true), &listed["set"]));
     // The group is empty, and so collected, a round later.
     eventually(DEADLINE, "instances and group to be collected", || async move {
         let state: Value = held.sim("/_sim/state").await.map_err(|error| error.to_string())?;

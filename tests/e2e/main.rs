@@ -47,6 +47,7 @@ mod restart;
 mod scale;
 mod scenarios;
 mod secure;
+mod slis;
 mod split_brain;
 mod support;
 mod takeover;

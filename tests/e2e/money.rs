@@ -10,14 +10,23 @@ use muster::testbed::stack::request;
 use muster::testbed::{Component, Stack, eventually};
 use muster_api::crd::NodePool;
 use muster_ec2_sim::Scenario;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::cloud::{batches, delete_job, everything_is_terminated, gang_job, provisioning_stack};
-use crate::support::{DEADLINE, all_run, no_errors, submit};
+use crate::cloud::{
+    batches, delete_job, everything_is_terminated, gang_job, live, provisioning_on, provisioning_stack, zones,
+};
+use crate::ha::leads;
+use crate::support::{DEADLINE, all_run, no_errors, options, submit};
 
-/// Dollars of a counter by its labels.
+/// Dollars of a metric by its labels.
 async fn dollars(stack: &Stack, metric: &str) -> Result<BTreeMap<String, f64>, String> {
-    let scraped = request(stack.http(), "GET", "/metrics", "").await.map_err(|error| error.to_string())?;
+    dollars_of(stack, 0, metric).await
+}
+
+/// … as this replica has them.
+async fn dollars_of(stack: &Stack, number: u8, metric: &str) -> Result<BTreeMap<String, f64>, String> {
+    let scraped = request(stack.http_of(number), "GET", "/metrics", "").await.map_err(|error| error.to_string())?;
     let lines = scraped.lines().filter_map(|line| line.strip_prefix(metric)?.strip_prefix('{')?.split_once("} "));
     lines.map(|(labels, value)| Ok((labels.to_owned(), value.parse().map_err(|_| value.to_owned())?))).collect()
 }
@@ -94,4 +103,70 @@ async fn what_was_spent_agrees_with_the_bill_to_the_cent_after_gangs_were_delete
     stack.start_muster(&[]).await.unwrap();
     shows(&stack, expected).await;
     no_errors(&stack);
+}
+
+/// Dollars an hour that these replicas report together.
+async fn rate(stack: &Stack, replicas: &[u8]) -> Result<f64, String> {
+    let mut sum = 0.0;
+    for number in replicas {
+        sum += dollars_of(stack, *number, "muster_node_cost_usd_per_hour").await?.values().sum::<f64>();
+    }
+    Ok(sum)
+}
+
+/// Dollars an hour that EC2 charges.
+async fn charged(stack: &Stack) -> f64 {
+    let live = live(stack).await;
+    let bill: Value = stack.sim("/_sim/bill").await.unwrap();
+    let of =
+        bill["instances"].as_array().unwrap().iter().filter(|one| live.contains(one["instanceId"].as_str().unwrap()));
+    of.map(|one| one["price"].as_f64().unwrap()).sum::<f64>() / 1e6
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_replicas_together_report_the_rate_that_ec2_charges_after_each_takeover_and_once_the_stopped_one_goes_on()
+{
+    let Some(mut options) = options().await else { return };
+    options.replicas = 2;
+    let stack = provisioning_on(options, &zones([2, 4, 0]), 60, "60s").await;
+    let client = stack.admin().unwrap();
+    submit(&client, "ml", gang_job("one", 2)).await;
+    all_run(&stack, "ml", "one", 2).await;
+    let report = async |replicas: &'static [u8], what: &str| {
+        let expected = charged(&stack).await;
+        assert!(expected > 0.0);
+        eventually(DEADLINE, what, || async {
+            let sum = rate(&stack, replicas).await?;
+            if (sum - expected).abs() < 0.005 { Ok(Some(())) } else { Err(format!("{sum} of {expected}")) }
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+        expected
+    };
+    let mut charges = vec![report(&[0, 1], "both to report the rate").await];
+    // The second gang changes the rate under the other holder.
+    for (gang, members) in [("two", 4), ("three", 0)] {
+        let first = leads(&stack).await;
+        let rest: &'static [u8] = if first == 0 { &[1] } else { &[0] };
+        stack.cluster.signal(Component::Muster(first), Signal::SIGSTOP).unwrap();
+        eventually(DEADLINE, "the other replica to hold the lease", || async {
+            if leads(&stack).await == first { Err("it does not") } else { Ok(Some(())) }
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+        if members > 0 {
+            submit(&client, "ml", gang_job(gang, members)).await;
+            // The kube-scheduler beside the one that is stopped may be the one that leads: nodes come without it.
+            eventually(DEADLINE, "the nodes of the second gang to be launched", || async {
+                let there = live(&stack).await.len();
+                if there == 6 { Ok(Some(())) } else { Err(format!("{there} instances")) }
+            })
+            .await
+            .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+        }
+        charges.push(report(rest, "the one that goes on to report the rate").await);
+        stack.cluster.signal(Component::Muster(first), Signal::SIGCONT).unwrap();
+        charges.push(report(&[0, 1], "both to report the rate again").await);
+    }
+    assert!(charges[1] > charges[0] && charges[4] >= charges[1], "{charges:?}");
 }

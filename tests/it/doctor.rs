@@ -434,15 +434,32 @@ async fn each_of_many_broken_accounts_is_named_with_its_mend() {
 
 #[tokio::test]
 async fn daemon_sets_of_the_gpu_operator_may_come_with_the_first_gpu_node() {
+    let found = async |policy: Option<Value>| {
+        let mut world = World::healthy();
+        world.without_daemon("nvdp-nvidia-device-plugin");
+        if let Some(spec) = policy {
+            let policy = json!({
+                "apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"}, "spec": spec,
+            });
+            world.objects.insert(CLUSTER_POLICIES, vec![policy]);
+        }
+        let report = world.examine().await;
+        let mut of_gpus = report.checks.into_iter().filter(|one| one.message.contains("nvidia.com/gpu"));
+        let found = of_gpus.find(|one| one.check == Check::Devices);
+        found.map(|one| (one.result, one.message)).unwrap_or_else(|| (Outcome::Skipped, String::new()))
+    };
+    let (result, message) = found(Some(json!({}))).await;
+    assert!(result == Outcome::Ok && message.contains("GPU operator"), "{message}");
+    assert_eq!(found(None).await.0, Outcome::Fail);
+    assert_eq!(found(Some(json!({"devicePlugin": {"enabled": false}}))).await.0, Outcome::Fail);
     let mut world = World::healthy();
     world.without_daemon("nvdp-nvidia-device-plugin");
-    let policy =
-        json!({"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"}});
-    world.objects.insert(CLUSTER_POLICIES, vec![policy]);
+    world.objects.insert(CLUSTER_POLICIES, vec![json!({"metadata": {"name": "cluster-policy"}})]);
+    let taints = &mut world.pool()["spec"]["template"]["spec"]["taints"];
+    taints.as_array_mut().unwrap().push(json!({"key": "team", "effect": "NoSchedule"}));
     let report = world.examine().await;
-    assert_eq!(wrong(&report), Vec::<&Finding>::new(), "{report}");
-    let devices = report.checks.iter().find(|one| one.check == Check::Devices).unwrap();
-    assert!(devices.message.contains("GPU operator"), "{report}");
+    let other = report.checks.iter().find(|one| one.message.contains("may not tolerate team:NoSchedule"));
+    assert_eq!(other.map(|one| one.result), Some(Outcome::Warn), "{report}");
 }
 
 #[tokio::test]

@@ -88,11 +88,13 @@ pub fn template(class: &EC2NodeClass) -> ClassTemplate {
     }
 }
 
-/// The least memory that each type turned out to have with one of the images of the class.
+/// The least memory that each type turned out to have with one of the images that the class has now.
 fn memory(class: &EC2NodeClass) -> BTreeMap<String, i64> {
+    let images: BTreeSet<&str> =
+        class.status.iter().flat_map(|status| &status.amis).map(|ami| ami.id.as_str()).collect();
     let mut least: BTreeMap<String, i64> = BTreeMap::new();
-    for (Build { instance_type, .. }, memory) in memory_of(class) {
-        least.entry(instance_type.to_owned()).and_modify(|known| *known = memory.min(*known)).or_insert(memory);
+    for (build, memory) in memory_of(class).into_iter().filter(|(build, _)| images.contains(build.image)) {
+        least.entry(build.instance_type.to_owned()).and_modify(|known| *known = memory.min(*known)).or_insert(memory);
     }
     least
 }

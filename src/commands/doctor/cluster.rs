@@ -50,7 +50,7 @@ pub(super) async fn gather(client: &Client, config: &Config) -> anyhow::Result<C
         gpu_operator: Some(
             list::<DynamicObject>(&Api::all_with(client.clone(), &cluster_policies()))
                 .await
-                .map(|policies| !policies.is_empty()),
+                .map(|policies| policies.iter().any(brings_plugin)),
         ),
         nodes: Some(list(&Api::all(client.clone())).await.map(|nodes| nodes.iter().map(node).collect())),
         identities: pods.iter().filter_map(identity).collect(),
@@ -93,6 +93,11 @@ where
 /// Source: "About the NVIDIA GPU Operator", ClusterPolicy of `nvidia.com/v1`.
 fn cluster_policies() -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("nvidia.com", "v1", "ClusterPolicy"), "clusterpolicies")
+}
+
+/// Whether the operator is to bring the device plugin, as it does unless that is switched off.
+fn brings_plugin(policy: &DynamicObject) -> bool {
+    policy.data.pointer("/spec/devicePlugin/enabled").and_then(serde_json::Value::as_bool) != Some(false)
 }
 
 /// How far the API server's clock is ahead, by the header of an answer.

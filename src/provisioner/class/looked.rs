@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use muster_api::crd::EC2NodeClassStatus;
+use muster_api::crd::{EC2NodeClassStatus, MemoryStatus};
 use muster_core::ec2::ImageKind;
 
 use super::network::Network;
@@ -19,6 +19,9 @@ pub(in crate::provisioner) struct Looked {
     pub(super) kinds: BTreeSet<ImageKind>,
     /// The network of the cluster.
     pub(super) network: Network,
+    /// Memory that types turned out to have. Whether a status that was written says so is no matter: an API server with an older
+    /// definition drops it.
+    pub(super) memory: Vec<MemoryStatus>,
 }
 
 impl Looked {
@@ -56,7 +59,7 @@ mod tests {
     fn looked(kinds: &[&str]) -> Looked {
         let at = Timestamp::from_second(1_800_000_000).unwrap();
         let kinds = kinds.iter().map(|one| kind(one)).collect();
-        Looked { generation: Some(1), at, kinds, network: Network::default() }
+        Looked { generation: Some(1), at, kinds, network: Network::default(), memory: Vec::new() }
     }
 
     #[test]

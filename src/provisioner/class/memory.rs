@@ -1,20 +1,23 @@
 //! Memory that the types of a class turned out to have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use kube::ResourceExt;
 use muster_api::crd::{AmiStatus, EC2NodeClass, MemoryStatus};
 use muster_api::node_class;
-use muster_core::offering::{Build, memory_known, memory_seen};
+use muster_core::offering::{memory_known, memory_seen};
 
+use super::pools_of;
 use crate::cluster::State;
 
-/// Memory that types turned out to have, on the nodes there are now.
-pub(super) fn here(state: &State) -> BTreeMap<Build<'_>, i64> {
-    memory_seen(state.batches.values().map(|seen| &seen.batch().status), &state.snapshot.nodes)
-}
-
-/// What the class knows of it from now on, with these images.
-pub(super) fn known(class: &EC2NodeClass, here: &BTreeMap<Build<'_>, i64>, amis: &[AmiStatus]) -> Vec<MemoryStatus> {
+/// What the class knows of it from now on, with these images: what it knew, and what the nodes of its pools have. User data may
+/// set memory aside: a class that changed begins with the nodes that there are.
+pub(super) fn known(state: &State, class: &EC2NodeClass, amis: &[AmiStatus]) -> Vec<MemoryStatus> {
     let images = amis.iter().map(|ami| ami.id.as_str()).collect();
-    node_class::memory_status(&memory_known(node_class::memory_of(class), here, &images))
+    let pools: BTreeSet<String> = pools_of(state, class).map(ResourceExt::name_any).collect();
+    let all = state.batches.values().map(|seen| &seen.batch().status);
+    let own = all.filter(|status| status.node_pool.as_ref().is_some_and(|pool| pools.contains(pool)));
+    let observed = class.status.as_ref().and_then(|status| status.observed_generation);
+    let before = if observed == class.metadata.generation { node_class::memory_of(class) } else { BTreeMap::new() };
+    node_class::memory_status(&memory_known(before, &memory_seen(own, &state.snapshot.nodes), &images))
 }

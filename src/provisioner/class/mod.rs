@@ -126,13 +126,14 @@ pub(super) async fn reconcile(context: &Context, state: &State, seen: &mut Seen)
     let mut failed = Ok(());
     for class in classes {
         let name = class.name_any();
+        let status = resolve(context, state, &class).await;
         let looked = |at| Looked {
             generation: class.metadata.generation,
             at,
             kinds: kinds(context, state, &class),
             network: Network::of(context, state),
+            memory: status.memory.clone(),
         };
-        let status = resolve(context, state, &class).await;
         if class.status.as_ref() != Some(&status) {
             let classes: Api<EC2NodeClass> = Api::all(context.client.clone());
             let patch = json!({"status": null_absent(&status)});
@@ -199,7 +200,6 @@ pub(super) fn due<'a>(
     seen: &'a Seen,
     now: Timestamp,
 ) -> impl Iterator<Item = &'a Arc<EC2NodeClass>> {
-    let here = memory::here(state);
     state.classes.values().filter(move |class| {
         let status = class.status.as_ref();
         let ready = status.is_some_and(|status| is_true(&status.conditions, "Ready"));
@@ -212,9 +212,11 @@ pub(super) fn due<'a>(
         fresh
             || (ready && wants())
             || known.is_some_and(|known| known.network != Network::of(context, state))
-            || (ready
-                && known.is_none_or(|known| known.is_old(class.metadata.generation, RETRY, now))
-                && status.is_some_and(|status| memory::known(class, &here, &status.amis) != status.memory))
+            || known.zip(status).is_some_and(|(known, status)| {
+                ready
+                    && known.is_old(class.metadata.generation, RETRY, now)
+                    && known.memory != memory::known(state, class, &status.amis)
+            })
             || (status.is_some() && !reported)
             || (ready && !tried(context, class) && trial(context, state, (class, status)).is_some())
             || known
@@ -314,12 +316,10 @@ async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2N
         Err(error) => problems.push(problem("SecurityGroupsReady", "Unreachable", &error)),
     }
     match images(context, class, &before.amis, &kinds(context, state, class)).await {
-        Ok(amis) => {
-            status.memory = memory::known(class, &memory::here(state), &amis);
-            status.amis = amis;
-        }
+        Ok(amis) => status.amis = amis,
         Err(problem) => problems.push(problem),
     }
+    status.memory = memory::known(state, class, &status.amis);
     match reservations(context, class).await {
         Ok(found) => {
             if found.is_empty() && !class.spec.capacity_reservation_selector_terms.is_empty() {

@@ -62,10 +62,13 @@ pub(super) fn allocatable(list: Option<&List>) -> Result<Resources, ConvertError
         .collect())
 }
 
-/// Bytes of memory among the amounts of a node; `None` where they name none that can be read.
+/// Bytes of memory among the amounts of a node, without the huge pages in them, which pods request apart; `None` where an amount is
+/// missing or cannot be read.
 pub(super) fn memory(list: Option<&List>) -> Option<i64> {
-    let amount = list?.get(MEMORY)?.0.parse::<Quantity>().ok()?;
-    Some(counted(MEMORY, amount))
+    let amount = |name: &str, text: &Text| Some(counted(name, text.0.parse::<Quantity>().ok()?));
+    let all = amount(MEMORY, list?.get(MEMORY)?)?;
+    let mut huge = list?.iter().filter(|(name, _)| name.starts_with("hugepages-"));
+    huge.try_fold(all, |left, (name, text)| Some(left.saturating_sub(amount(name, text)?)))
 }
 
 /// Whether an init container goes on running beside the others.

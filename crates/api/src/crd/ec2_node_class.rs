@@ -415,7 +415,7 @@ pub struct MemoryStatus {
     pub instance_type: String,
     /// Image, `ami-…`.
     pub image: String,
-    /// The least memory of a Node's `status.capacity`, in bytes.
+    /// The least memory of a Node's `status.capacity`, without huge pages, in bytes.
     pub memory_bytes: i64,
 }
 

@@ -435,6 +435,7 @@ fn a_node_is_read_whole() {
         },
         "status": {
             "allocatable": {"cpu": "3920m", "memory": "1.5Gi", "pods": "110", "storage": "5"},
+            "capacity": {"memory": "2Gi", "hugepages-2Mi": "256Mi", "hugepages-1Gi": "0"},
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }))
@@ -447,7 +448,9 @@ fn a_node_is_read_whole() {
     assert_eq!(amounts, [3_920, 1_610_612_736, 110, 0]);
     assert!(node.unschedulable && node.ready && node.deleting);
     assert_eq!(node.provider_id.as_deref(), Some("aws:///us-east-1a/i-1"));
+    assert_eq!(node.memory, Some((2048 - 256) << 20), "huge pages are requested apart");
     let bare = convert::node(&Node::default()).unwrap();
+    assert_eq!(bare.memory, None);
     assert!(!bare.ready && !bare.unschedulable && !bare.deleting);
 }
 

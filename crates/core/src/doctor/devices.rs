@@ -4,7 +4,7 @@ use super::facts::{Answer, Daemon, Facts, Pool, Role};
 use super::{Check, Finding};
 use crate::ec2::Family;
 use crate::fit::{self, Misfit};
-use crate::model::node::Node;
+use crate::model::node::{Node, TaintEffect};
 use crate::offering::{EFA, NEURON, NVIDIA_GPU};
 
 /// Judges the DaemonSets against a node of each pool.
@@ -65,10 +65,13 @@ fn devices(pool: &Pool, daemons: &[Daemon], gpu_operator: Option<&Answer<bool>>,
                 (Role::Nvidia, Family::Bottlerocket) => {
                     Finding::ok(CHECK, name, format!("the image itself brings {resource}"))
                 }
-                (Role::Nvidia, _) if gpu_operator == Some(&Ok(true)) => Finding::ok(
+                (Role::Nvidia, _) if gpu_operator == Some(&Ok(true)) => of_operator(name, node),
+                (Role::Nvidia, _) if matches!(gpu_operator, Some(Err(_))) => Finding::warn(
                     CHECK,
                     name,
-                    format!("the NVIDIA GPU operator brings {resource}: its DaemonSets come with the first GPU node"),
+                    format!("no DaemonSet brings {resource}, and whether the NVIDIA GPU operator will cannot be asked"),
+                    "kubectl get clusterpolicies.nvidia.com; without one: helm upgrade --install nvdp nvidia-device-plugin \
+                     --repo https://nvidia.github.io/k8s-device-plugin --namespace kube-system",
                 ),
                 (Role::Nvidia | Role::Neuron, Family::Al2023 | Family::Custom | Family::Bottlerocket) => Finding::fail(
                     CHECK,
@@ -89,6 +92,26 @@ fn devices(pool: &Pool, daemons: &[Daemon], gpu_operator: Option<&Answer<bool>>,
             None => Finding::ok(CHECK, name, format!("{} brings {resource}", found[0].full_name())),
             Some((daemon, message, mend)) => Finding::fail(CHECK, name, format!("{daemon} {message}"), mend),
         });
+    }
+}
+
+/// The operator makes its DaemonSets once it sees a GPU node; what they tolerate is known by its default alone.
+fn of_operator(name: &str, node: &Node) -> Finding {
+    let other = node.taints.iter().find(|taint| {
+        matches!(taint.effect, TaintEffect::NoSchedule | TaintEffect::NoExecute) && *taint.key != *NVIDIA_GPU
+    });
+    match other {
+        None => Finding::ok(
+            Check::Devices,
+            name,
+            format!("the NVIDIA GPU operator brings {NVIDIA_GPU}: its DaemonSets come with the first GPU node"),
+        ),
+        Some(taint) => Finding::warn(
+            Check::Devices,
+            name,
+            format!("DaemonSets of the NVIDIA GPU operator come with the first GPU node, and may not tolerate {taint}"),
+            "name the toleration in spec.daemonsets.tolerations of the ClusterPolicy",
+        ),
     }
 }
 

@@ -126,7 +126,9 @@ impl InstanceTypeInfo {
         resources.set(CPU, (i64::from(self.vcpu) * 1000).saturating_sub(reserved).max(0));
         let reserved_mib = 11 * i64::from(pods) + 255;
         let advertised = mib(self.memory_mib);
-        let usable = memory.map_or_else(|| advertised - scaled(advertised, 75, 1000), |known| known.min(advertised));
+        // Less than half is no kernel's share: it is taken for a mistake.
+        let known = memory.filter(|known| *known >= advertised / 2);
+        let usable = known.map_or_else(|| advertised - scaled(advertised, 75, 1000), |known| known.min(advertised));
         resources.set(MEMORY, usable.saturating_sub(kept.memory(reserved_mib * MIB, usable)).max(0));
         resources.set(PODS, i64::from(pods));
         resources

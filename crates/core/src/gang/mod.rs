@@ -64,7 +64,7 @@ pub use roles::MAX_ROLES;
 pub use rounds::Kind;
 pub use shown::{Shown, conditions, owner_event};
 pub use wanted::existing;
-pub use working::reports::{WAITING_AT_ONCE, is_waiting, shows_waiting};
+pub use working::reports::{REPHRASED_AT_ONCE, WAITING_AT_ONCE, is_waiting, shows_waiting};
 
 /// Timers and choices of the gang loop; `docs/operations.md` says what each is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -460,6 +460,7 @@ pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
         seen: false,
         on_their_way,
         reports_left: working::reports::WAITING_AT_ONCE,
+        rephrased_left: working::reports::REPHRASED_AT_ONCE,
         terminating: None,
         joining: None,
         alike: Alike::default(),

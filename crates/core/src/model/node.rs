@@ -23,7 +23,7 @@ pub struct Node {
     pub taints: Vec<Taint>,
     /// `status.allocatable`.
     pub allocatable: Resources,
-    /// Memory in `status.capacity`, in bytes: what its kernel has.
+    /// Memory in `status.capacity` without huge pages, in bytes: what its kernel has for pods and the kubelet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<i64>,
     /// `spec.unschedulable`: cordoned.

@@ -40,8 +40,9 @@ pub fn memory_seen<'a>(
     seen
 }
 
-/// What is known once `seen` was, of the images that new nodes boot: another image has another kernel. The least counts, so that
-/// nodes that come and go change nothing.
+/// What is known once `seen` was. Only nodes with an image that new nodes boot teach anything: another image has another kernel. The
+/// least counts, so that nodes that come and go change nothing. What was known with an image of before goes once the type is known
+/// with one of now: an image that is missing for the moment may come back.
 #[must_use]
 pub fn memory_known<'a>(
     before: BTreeMap<Build<'a>, i64>,
@@ -49,10 +50,12 @@ pub fn memory_known<'a>(
     images: &BTreeSet<&str>,
 ) -> BTreeMap<Build<'a>, i64> {
     let mut known = before;
-    for (build, memory) in seen {
+    for (build, memory) in seen.iter().filter(|(build, _)| images.contains(build.image)) {
         known.entry(*build).and_modify(|least| *least = *memory.min(least)).or_insert(*memory);
     }
-    known.retain(|build, _| images.contains(build.image));
+    let current: BTreeSet<&str> =
+        known.keys().filter(|build| images.contains(build.image)).map(|build| build.instance_type).collect();
+    known.retain(|build, _| images.contains(build.image) || !current.contains(build.instance_type));
     known
 }
 
@@ -65,19 +68,18 @@ mod tests {
     }
 
     #[test]
-    fn the_least_of_a_type_with_an_image_stays_known_until_the_class_has_another_image() {
+    fn the_least_of_a_type_with_an_image_stays_known_until_the_type_is_known_with_another_image_of_the_class() {
         let now = BTreeSet::from(["ami-2"]);
-        let known = memory_known(of(&[("a", "ami-1", 10), ("a", "ami-2", 9)]), &of(&[("b", "ami-2", 7)]), &now);
-        assert_eq!(known, of(&[("a", "ami-2", 9), ("b", "ami-2", 7)]));
+        let before = of(&[("a", "ami-1", 10), ("a", "ami-2", 9), ("c", "ami-1", 8)]);
+        let known = memory_known(before, &of(&[("b", "ami-2", 7), ("b", "ami-1", 6)]), &now);
+        assert_eq!(known, of(&[("a", "ami-2", 9), ("b", "ami-2", 7), ("c", "ami-1", 8)]));
         let more = memory_known(known.clone(), &of(&[("b", "ami-2", 8)]), &now);
         assert_eq!(more, known, "a node with more changes nothing");
-        let less = memory_known(known.clone(), &of(&[("b", "ami-2", 6), ("b", "ami-1", 5)]), &now);
-        assert_eq!(
-            less,
-            of(&[("a", "ami-2", 9), ("b", "ami-2", 6)]),
-            "a node with less, and one of an image of before"
-        );
+        let less = memory_known(known.clone(), &of(&[("b", "ami-2", 6)]), &now);
+        assert_eq!(less, of(&[("a", "ami-2", 9), ("b", "ami-2", 6), ("c", "ami-1", 8)]));
         assert_eq!(memory_known(known.clone(), &BTreeMap::new(), &now), known, "the nodes are gone");
-        assert_eq!(memory_known(known, &BTreeMap::new(), &BTreeSet::new()), BTreeMap::new());
+        assert_eq!(memory_known(known.clone(), &BTreeMap::new(), &BTreeSet::new()), known, "no image was found");
+        let later = memory_known(known, &of(&[("c", "ami-2", 5)]), &now);
+        assert_eq!(later, of(&[("a", "ami-2", 9), ("b", "ami-2", 7), ("c", "ami-2", 5)]));
     }
 }

@@ -294,6 +294,8 @@ mod tests {
         let kept = (11 * 58 + 255 + 100) * 1024 * 1024;
         assert_eq!(memory(&[(&info.name, hardware - 1_000)]), (hardware - 1_000 - kept, hardware));
         assert_eq!(memory(&[("another", hardware - 1_000)]), memory(&[]));
+        assert_eq!(memory(&[(&info.name, hardware / 2)]).0, hardware / 2 - kept);
+        assert_eq!(memory(&[(&info.name, hardware / 2 - 1)]), memory(&[]), "no kernel takes half of it");
         assert_eq!(memory(&[(&info.name, hardware + 1)]).0, hardware - kept, "no more than EC2 advertises");
     }
 

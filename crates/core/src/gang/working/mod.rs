@@ -45,6 +45,8 @@ pub(super) struct Working<'a> {
     pub(super) on_their_way: usize,
     /// Reports of what gangs wait for that this pass may still make.
     pub(super) reports_left: u32,
+    /// Sentences that may be written again in this pass.
+    pub(super) rephrased_left: u32,
     /// Pods that are being deleted and hold capacity, by node; found out once, where it is asked.
     pub(super) terminating: Option<Arc<BTreeMap<NodeName, Vec<Arc<Pod>>>>>,
     /// Nodes that are on their way into the cluster, and until when they are counted on; found out once, where it is asked.

@@ -24,6 +24,9 @@ const NEXT: SignedDuration = SignedDuration::from_secs(1);
 /// Reports of what gangs wait for, in one pass and in one second: they must not be in the way of a release.
 pub const WAITING_AT_ONCE: u32 = 20;
 
+/// Sentences that are written again, in one pass and in one second: what is new of other gangs comes first.
+pub const REPHRASED_AT_ONCE: u32 = 5;
+
 /// Reasons of the condition that are no code: the member is, or was, on its way.
 const RELEASED_TO: &str = "Released";
 const PLANNED_ON: &str = "Planned";
@@ -90,19 +93,26 @@ impl Working<'_> {
                 return self.requeue(pass, since, LASTS);
             }
         }
-        let says_else = |pod: &Pod| pod.sentence.as_ref().is_some_and(|shown| *shown.message != *waiting.message);
-        let old = unbound(members).filter(|pod| stays(pod) && says_else(pod));
-        for pod in differ.chain(old) {
-            if let Some(at) = pod.sentence.as_ref().and_then(|shown| shown.at).filter(|_| stays(pod))
-                && self.world.now.duration_since(at) < REPHRASED
-            {
-                self.requeue(pass, Some(at), REPHRASED);
-                continue;
-            }
+        for pod in differ {
             let Some(left) = self.reports_left.checked_sub(1) else {
                 return self.requeue(pass, Some(self.world.now), NEXT);
             };
             self.reports_left = left;
+            pass.actions.push(report(pod, code, waiting.message.to_string()));
+        }
+        let says_else = |pod: &Pod| pod.sentence.as_ref().is_some_and(|shown| *shown.message != *waiting.message);
+        let at = |pod: &Pod| pod.sentence.as_ref().and_then(|shown| shown.at);
+        let mut old: Vec<_> = unbound(members).filter(|pod| stays(pod) && says_else(pod)).collect();
+        // In the order of pods the last ones of a large gang would never be reached.
+        old.sort_by_key(|pod| at(pod));
+        for pod in old {
+            if at(pod).is_some_and(|at| self.world.now.duration_since(at) < REPHRASED) {
+                return self.requeue(pass, at(pod), REPHRASED);
+            }
+            let Some(left) = self.rephrased_left.checked_sub(1) else {
+                return self.requeue(pass, Some(self.world.now), NEXT);
+            };
+            self.rephrased_left = left;
             pass.actions.push(report(pod, code, waiting.message.to_string()));
         }
     }
