@@ -263,6 +263,7 @@ bench: ## Hold the planners against their yardsticks and Karpenter; BENCH_ARGS, 
 	0) beside="--karpenter $$peer" ;; \
 	*) echo "make bench: nodes for ordinary pods are planned without Karpenter beside them" >&2; beside= ;; esac; \
 	cargo run --quiet --profile quick-release --package muster-core --example packing -- $$beside $(PACKING_ARGS)
+	cargo run --quiet --profile quick-release --package muster-view --example overview
 
 bench-extender: ## Time filter and prioritize at 5,000 nodes beside bare reading and writing, and a cycle of kube-scheduler
 	cargo bench --quiet --profile dev --workspace --bench extender

@@ -49,7 +49,7 @@ struct ReasonArgs {
 
 #[derive(Debug, Args)]
 struct Asked {
-    /// Name; a gang's is that of its annotation or owner, or that of its object.
+    /// Name, or NAMESPACE/NAME; a gang's is that of its annotation or owner, or that of its object.
     #[arg(add = ArgValueCompleter::new(completion::objects))]
     name: String,
     #[command(flatten)]
@@ -98,7 +98,8 @@ pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
         default = namespace;
         client = Some(reached);
     }
-    let (namespace, name) = (asked.scope.namespace(&default), asked.name.clone());
+    let (namespace, name) =
+        whole_name(kind, &asked.name).unwrap_or_else(|| (asked.scope.namespace(&default), asked.name.clone()));
     let target = match kind {
         Kind::Gang => Target::Gang { namespace, name },
         Kind::Pod => Target::Pod { namespace, name },
@@ -113,6 +114,15 @@ pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
         Err(error) => Err(error.to_string()),
     };
     flags::print(printed)
+}
+
+/// Namespace and name of what is asked for as it is printed everywhere, `team-a/train`.
+fn whole_name(kind: Kind, name: &str) -> Option<(String, String)> {
+    let (namespace, name) = match kind {
+        Kind::Gang | Kind::Pod => name.split_once('/')?,
+        Kind::Node => return None,
+    };
+    Some((namespace.to_owned(), name.to_owned()))
 }
 
 /// As kubectl names it.
@@ -145,4 +155,18 @@ fn reason(args: &ReasonArgs) -> anyhow::Result<ExitCode> {
     let value = json!({ "entries": found.iter().map(document).collect::<Vec<_>>() });
     args.output.print(table, &value, |value| flags::each(value, "entries", "word", "reason/"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_copied_from_a_list_has_its_namespace_with_it() {
+        let both = || Some(("team-a".to_owned(), "train".to_owned()));
+        assert_eq!(whole_name(Kind::Gang, "team-a/train"), both());
+        assert_eq!(whole_name(Kind::Pod, "team-a/train"), both());
+        assert_eq!(whole_name(Kind::Gang, "train"), None);
+        assert_eq!(whole_name(Kind::Node, "a/b"), None, "nodes have no namespace");
+    }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::remedies::{self, Remedy};
 use super::{ExplainError, asked_for, elsewhere, is_asked, suggestion};
 use crate::catalogue::Catalogue;
-use crate::document::{Code, GangEntry, Gap, MemberEntry, Outcome, ProvisionEntry, Reason, RoleEntry};
+use crate::document::{Code, GangEntry, Gap, MemberEntry, MemberState, Outcome, ProvisionEntry, Reason, RoleEntry};
 use crate::study::{Candidate, Detail, Study};
 
 /// Everything there is to say about one gang.
@@ -34,7 +34,7 @@ pub struct GangExplanation {
     pub remedies: Vec<Remedy>,
     /// The same: a name of version 1 of this document.
     pub summary: String,
-    /// Gangs that are planned before it.
+    /// Gangs that are planned before it and that this plan gives capacity to: what runs, or waits itself, takes nothing from it.
     pub ahead: usize,
     /// Roles.
     pub roles: Vec<RoleEntry>,
@@ -199,8 +199,14 @@ pub(super) fn of(
     catalogue: &Catalogue,
     entry: &GangEntry,
     detail: &Detail,
-    ahead: usize,
+    position: usize,
 ) -> GangExplanation {
+    let gets_capacity = |one: &&GangEntry| match one.outcome {
+        Outcome::Placed => one.members.iter().any(|member| member.state == MemberState::Planned),
+        Outcome::Provision => true,
+        Outcome::Waiting | Outcome::Refused | Outcome::Invalid => false,
+    };
+    let ahead = study.document.gangs.iter().take(position).filter(gets_capacity).count();
     let shortfall = match &detail.refusal {
         Some(Refusal::DoesNotFit(shortfall)) => Some(shortfall),
         Some(_) | None => None,

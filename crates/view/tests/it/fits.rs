@@ -12,6 +12,7 @@ use muster_core::planner::plan::{
 };
 use muster_core::topology::{HOST_KEY, Levels, NETWORK_LAYER_KEYS, Tree, ZONE_KEY};
 use muster_view::fits;
+use muster_view::overview::FitEntry;
 use proptest::prelude::*;
 
 const GPU: &str = "nvidia.com/gpu";
@@ -142,6 +143,32 @@ proptest! {
             prop_assert_eq!(entry.largest, largest);
             prop_assert!(largest == 0 || placed(&nodes, level, largest), "the planner places {}", largest);
             prop_assert!(!placed(&nodes, level, largest + 1), "and none of one node more");
+        }
+    }
+}
+
+fn drawn_larger() -> impl Strategy<Value = Vec<Drawn>> {
+    let label = |most: u8| proptest::option::weighted(0.95, 0..most);
+    let gpus = prop_oneof![8 => Just(8_i64), 1 => Just(4), 1 => Just(16)];
+    let held = prop_oneof![4 => Just(0_i64), 1 => Just(3), 1 => Just(8)];
+    let fault = prop_oneof![12 => Just(0_u8), 1 => 1..5_u8];
+    proptest::collection::vec((0..3_u8, label(4), label(5), gpus, held, fault), 60..=200)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn in_larger_clusters_the_planner_places_a_gang_of_the_size_shown_and_none_of_one_node_more(drawn in drawn_larger()) {
+        let nodes: Vec<(Node, Usage)> = drawn.iter().enumerate().map(|(index, one)| node(index, *one)).collect();
+        let levels = levels();
+        let tree = Tree::build(&levels, nodes.iter().map(|(node, _)| node));
+        let borrowed: Vec<(&Node, &Usage)> = nodes.iter().map(|(node, usage)| (node, usage)).collect();
+        let found = fits::of_kind(&(GPU.to_owned(), 8), &levels, &tree, &borrowed, &BTreeSet::new());
+        prop_assert!(found[0].largest >= 1, "a zone of {} nodes holds {}", nodes.len(), found[0].largest);
+        for (level, FitEntry { largest, .. }) in found.into_iter().enumerate() {
+            prop_assert!(largest == 0 || placed(&nodes, level, largest), "{} at level {}", largest, level);
+            prop_assert!(!placed(&nodes, level, largest + 1), "one more than {} at level {}", largest, level);
         }
     }
 }
