@@ -89,7 +89,6 @@ const ALLOWED: [Allowed; 7] = [
         package: "muster-replay",
         why: "replay works offline: no runtime, no client, no AWS",
         normal: &[
-            "erased-serde",
             "jiff",
             "k8s-openapi",
             "muster-api",

@@ -611,7 +611,7 @@ impl Display for Step {
             Self::RemoveGate { gate, pod } => {
                 write!(
                     f,
-                    "Have the scheduling gate {gate} removed from the gang's pods, {pod} first, by whoever set it"
+                    "Have the scheduling gate {gate} removed from the gang's pods, such as {pod}, by whoever set it"
                 )
             }
             Self::AwaitNodes { nodes, batches } => {

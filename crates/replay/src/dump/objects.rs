@@ -15,7 +15,6 @@ use muster_core::model::node::Node as CoreNode;
 use muster_core::model::units::Quantity;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use serde_path_to_error::{Deserializer as PathDeserializer, Track};
 
 use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError, Runtime, constraints};
 use crate::record::{self, Record};
@@ -204,14 +203,9 @@ impl Dump {
 ///
 /// Errors: the path of the field, and what is wrong with its value.
 fn from<T: DeserializeOwned>(object: Value) -> Result<T, String> {
-    let mut track = Track::new();
-    // Erased: else every field of every kind would bring a copy of what keeps the path, five megabytes of them.
-    let mut erased = <dyn erased_serde::Deserializer<'_>>::erase(PathDeserializer::new(object, &mut track));
-    let read = erased_serde::deserialize(&mut erased);
-    drop(erased);
-    read.map_err(|error| {
-        let path = track.path().to_string();
-        if path == "." { error.to_string() } else { format!("{path}: {error}") }
+    serde_path_to_error::deserialize(object).map_err(|error| {
+        let path = error.path().to_string();
+        if path == "." { error.into_inner().to_string() } else { format!("{path}: {}", error.into_inner()) }
     })
 }
 
