@@ -99,10 +99,12 @@ fn memory(class: &EC2NodeClass) -> BTreeMap<String, i64> {
     least
 }
 
-/// Bytes of memory that types turned out to have, as the status has them.
+/// Bytes of memory that types turned out to have, as the status has them. User data may set memory aside: of a class that has changed
+/// since nothing is known.
 #[must_use]
 pub fn memory_of(class: &EC2NodeClass) -> BTreeMap<Build<'_>, i64> {
-    let known = class.status.iter().flat_map(|status| &status.memory);
+    let current = class.status.iter().filter(|status| status.observed_generation == class.metadata.generation);
+    let known = current.flat_map(|status| &status.memory);
     known.map(|one| (Build { instance_type: &one.instance_type, image: &one.image }, one.memory_bytes)).collect()
 }
 

@@ -86,13 +86,11 @@ pub fn read(pod: &Pod, membership: Membership, scheduler_names: &[String]) -> St
         Some(node) => convert::without_pin(shape, node),
         None => shape,
     });
-    let unscheduled = status
-        .and_then(|status| status.conditions.as_ref())
-        .and_then(|conditions| conditions.iter().find(|c| c.type_ == "PodScheduled" && c.status == "False"))
-        .map(|c| {
+    let conditions = status.and_then(|status| status.conditions.as_ref());
+    let unscheduled =
+        conditions.and_then(|all| all.iter().find(|c| c.type_ == "PodScheduled" && c.status == "False")).map(|c| {
             (Arc::from(c.reason.as_deref().unwrap_or_default()), Arc::from(c.message.as_deref().unwrap_or_default()))
         });
-    let conditions = status.and_then(|status| status.conditions.as_ref());
     let shown = conditions.and_then(|all| all.iter().find(|one| one.type_ == keys::POD_CONDITION));
     State {
         uid: PodUid::from(metadata.uid.as_deref().unwrap_or_default()),

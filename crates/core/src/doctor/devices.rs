@@ -4,7 +4,8 @@ use super::facts::{Answer, Daemon, Facts, Pool, Role};
 use super::{Check, Finding};
 use crate::ec2::Family;
 use crate::fit::{self, Misfit};
-use crate::model::node::{Node, TaintEffect};
+use crate::model::node::Node;
+use crate::model::pod::Toleration;
 use crate::offering::{EFA, NEURON, NVIDIA_GPU};
 
 /// Judges the DaemonSets against a node of each pool.
@@ -69,9 +70,8 @@ fn devices(pool: &Pool, daemons: &[Daemon], gpu_operator: Option<&Answer<bool>>,
                 (Role::Nvidia, _) if matches!(gpu_operator, Some(Err(_))) => Finding::warn(
                     CHECK,
                     name,
-                    format!("no DaemonSet brings {resource}, and whether the NVIDIA GPU operator will cannot be asked"),
-                    "kubectl get clusterpolicies.nvidia.com; without one: helm upgrade --install nvdp nvidia-device-plugin \
-                     --repo https://nvidia.github.io/k8s-device-plugin --namespace kube-system",
+                    format!("no DaemonSet brings {resource}, and whether the NVIDIA GPU operator will (kubectl get clusterpolicies.nvidia.com) cannot be asked"),
+                    install(role),
                 ),
                 (Role::Nvidia | Role::Neuron, Family::Al2023 | Family::Custom | Family::Bottlerocket) => Finding::fail(
                     CHECK,
@@ -97,9 +97,8 @@ fn devices(pool: &Pool, daemons: &[Daemon], gpu_operator: Option<&Answer<bool>>,
 
 /// The operator makes its DaemonSets once it sees a GPU node; what they tolerate is known by its default alone.
 fn of_operator(name: &str, node: &Node) -> Finding {
-    let other = node.taints.iter().find(|taint| {
-        matches!(taint.effect, TaintEffect::NoSchedule | TaintEffect::NoExecute) && *taint.key != *NVIDIA_GPU
-    });
+    let by_default = [Toleration { key: NVIDIA_GPU.into(), exists: true, value: "".into(), effect: None }];
+    let other = node.taints.iter().find(|taint| !fit::tolerated(taint, &by_default));
     match other {
         None => Finding::ok(
             Check::Devices,

@@ -119,7 +119,8 @@ impl InstanceTypeInfo {
     ///
     /// CPU reserve: 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest. Memory: 7.5 %
     /// VM overhead, 11 MiB per pod + 255 MiB reserve, 100 MiB eviction threshold; all but the overhead as the class has it, where
-    /// it says so. `memory` is what the kernel turned out to have, in bytes, in place of the estimate. What else the node class decides is not here: see [`new_node`](crate::offering::new_node).
+    /// it says so. `memory` is what the kernel turned out to have, in bytes, in place of the estimate. What else the node class
+    /// decides is not here: see [`new_node`](crate::offering::new_node).
     pub(crate) fn allocatable(&self, pods: u32, kept: &KeptBack, memory: Option<i64>) -> Resources {
         let mut resources = self.devices();
         let reserved = kept.cpu(reserved_millicpu(self.vcpu));
