@@ -18,7 +18,7 @@ use crate::cloud::{
     batch_that, batches, delete_job, everything_is_terminated, gang_job, instances, invariants_hold, journal,
     launched_fleets, no_batch_is_partial, phase_of,
 };
-use crate::support::{DEADLINE, all_run, no_errors, node_of, options, phase, stack, submit};
+use crate::support::{DEADLINE, all_run, gangs, no_errors, node_of, options, phase, stack, submit};
 
 /// Longest wait for a hundred batches, whose calls EC2's buckets let through one by one.
 const LONG: std::time::Duration = std::time::Duration::from_secs(180);
@@ -168,9 +168,11 @@ async fn a_hundred_gangs_that_wait_for_one_pool_hold_up_no_gang_of_another() {
     const WAITING: usize = 100;
     let Some(mut options) = options().await else { return };
     // p5en is offered and there is none; p5 there is.
-    let scenario = Scenario::default()
+    let mut scenario = Scenario::default()
         .with_pool("p5en.48xlarge", "us-east-1a", MarketType::OnDemand, 1, 1, 1)
         .with_pool("p5.48xlarge", "us-east-1b", MarketType::OnDemand, 1, 1, 8);
+    // Groups take so long that every gang has begun before the first answer that there is no capacity.
+    scenario.delays.placement_group_seconds = 45.0;
     options.scenario = Some(serde_json::to_value(&scenario).unwrap());
     options.factor = 3;
     // So few that they queue on any machine: a call a second.
@@ -190,13 +192,22 @@ async fn a_hundred_gangs_that_wait_for_one_pool_hold_up_no_gang_of_another() {
     other_pool["spec"]["template"]["spec"]["requirements"][0]["values"] = json!(["p5en"]);
     let other_class: EC2NodeClass = serde_json::from_value(other_class).unwrap();
     let other_pool: NodePool = serde_json::from_value(other_pool).unwrap();
-    pools::create(&client, &other_class, &other_pool).await.unwrap();
     let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(client.clone(), "ml");
     for number in 0..WAITING {
         let name = format!("dry{number}");
         jobs.create(&PostParams::default(), &job_of(&name, 2, "p5en.48xlarge")).await.unwrap();
     }
-    eventually(LONG, "most of these gangs to ask for their launch", || async {
+    eventually(LONG, "every one of these gangs to be planned", || async {
+        let planned = gangs(&client, "ml").await.into_iter().filter_map(|gang| gang.status);
+        let refused = planned.filter(|status| status.waiting.is_some()).count();
+        if refused == WAITING { Ok(Some(())) } else { Err(format!("{refused} have a reason to wait")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    // The pool comes last, so that one pass begins with all of them: after the first answer of EC2 a gang that comes
+    // later knows that there is no capacity, and asks for nothing.
+    pools::create(&client, &other_class, &other_pool).await.unwrap();
+    eventually(LONG, "a queue of these gangs' calls", || async {
         let attempts = batches(&stack).await.into_values().filter_map(|batch| batch.status);
         let begun = attempts.filter(|status| status.attempt > 0).count();
         if begun > WAITING / 2 { Ok(Some(())) } else { Err(format!("{begun} have begun")) }
