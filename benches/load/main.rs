@@ -51,6 +51,7 @@ impl Bench {
     fn options(&self) -> StackOptions {
         let mut options = StackOptions::new(self.repository.clone(), self.binaries.clone(), self.muster.clone());
         options.api_server_args = profiling();
+        options.measured = true;
         options
     }
 }

@@ -134,6 +134,7 @@ impl Row {
         let mut options = ClusterOptions::new(&bench.repository, bench.binaries.clone());
         let mut scheduler = SchedulerOptions { file: "default-scheduler.yaml", ..SchedulerOptions::new(None) };
         options.fsync = self.fsync;
+        options.measured = true;
         options.api_server_args = profiling();
         options.api_server_args.extend(native);
         if self.who.is_native() {

@@ -10,7 +10,7 @@ use kube::api::{Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use muster::testbed::stack::request;
+use muster::testbed::request::request;
 use muster::testbed::workloads::TestPod;
 use muster::testbed::{Stack, eventually};
 use serde_json::{Value, json};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use muster::testbed::audit::{self, Entry};
-use muster::testbed::stack::request;
+use muster::testbed::request::request;
 use muster::testbed::workloads::TestPod;
 use muster::testbed::{Component, Stack, StackOptions};
 use serde_json::{Value, json};

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -22,6 +23,7 @@ use crate::testbed::binaries::Binaries;
 use crate::testbed::component::Component;
 use crate::testbed::error::TestbedError;
 use crate::testbed::identity::{Credentials, Identity, write_private};
+use crate::testbed::plane::{Before, Installed, Plane};
 use crate::testbed::process::{Command, Processes, tail};
 use crate::testbed::settings::{AUDIT_POLICY, STAGES, SchedulerSettings, read_yaml, scheduler_configuration};
 use crate::testbed::wait::eventually;
@@ -58,6 +60,8 @@ pub struct ClusterOptions {
     pub keep: bool,
     /// Let etcd wait for its disk, as in production. What a test writes is thrown away.
     pub fsync: bool,
+    /// Run everything with the settings it has in production: what it takes is measured.
+    pub measured: bool,
     /// Further arguments of kube-apiserver, e.g. `--feature-gates=GenericWorkload=true`.
     pub api_server_args: Vec<String>,
     /// Further arguments of kube-controller-manager; a second `--controllers` replaces ours.
@@ -74,6 +78,7 @@ impl ClusterOptions {
             kwok: true,
             keep: false,
             fsync: false,
+            measured: false,
             api_server_args: Vec::new(),
             controller_manager_args: Vec::new(),
         }
@@ -116,15 +121,21 @@ impl SchedulerOptions {
     }
 }
 
-/// A running control plane. Dropping it kills every process and removes the folder.
+/// A running control plane. Dropping it kills every process and removes the folder, unless etcd and kube-apiserver are left to
+/// the next test.
 #[derive(Debug)]
 pub struct TestCluster {
     options: ClusterOptions,
     folder: PathBuf,
-    processes: Processes,
-    credentials: Credentials,
+    processes: Arc<Processes>,
+    credentials: Arc<Credentials>,
     api_server: SocketAddr,
+    etcd: SocketAddr,
     keep: AtomicBool,
+    /// What it held before its first test, if the next one gets it.
+    before: OnceLock<Arc<Before>>,
+    /// etcd or kube-apiserver were killed, stopped or started otherwise.
+    touched: AtomicBool,
 }
 
 impl TestCluster {
@@ -151,34 +162,82 @@ impl TestCluster {
 
     async fn try_start(options: ClusterOptions) -> Result<Self, TestbedError> {
         let folder = make_folder()?;
-        let processes = Processes::new(&folder)?;
-        let credentials = Credentials::create(&folder)?;
+        let processes = Arc::new(Processes::new(&folder)?);
+        let credentials = Arc::new(Credentials::create(&folder)?);
         let [etcd_client, etcd_peer, api_server] = free_addresses()?;
         // From here on dropping `cluster` cleans up.
-        let cluster = Self { keep: AtomicBool::new(options.keep), options, folder, processes, credentials, api_server };
+        let keep = AtomicBool::new(options.keep);
+        let (before, touched) = (OnceLock::new(), AtomicBool::new(false));
+        let etcd = etcd_client;
+        let cluster = Self { keep, options, folder, processes, credentials, api_server, etcd, before, touched };
         if cluster.options.keep {
             cluster.processes.keep_folder();
         }
         cluster.credentials.write_kubeconfigs(api_server)?;
         write_private(&cluster.folder.join("audit-policy.yaml"), AUDIT_POLICY)?;
         write_private(&cluster.folder.join("stages.yaml"), STAGES)?;
+        // A file that exists is appended to, so that it can be emptied meanwhile.
+        write_private(&cluster.audit_log(), "")?;
         cluster.processes.start(Component::Etcd, cluster.etcd(etcd_client, etcd_peer))?;
         // It retries until etcd serves.
         cluster.processes.start(Component::ApiServer, cluster.kube_apiserver(etcd_client))?;
         cluster.wait_until_serving(Component::ApiServer, api_server, "/readyz").await?;
-        if cluster.options.kwok {
-            cluster.processes.start(Component::Kwok, cluster.kwok())?;
-        }
-        if cluster.options.controller_manager {
-            let address = free_address()?;
-            let command = cluster.kube_controller_manager(address);
-            cluster.processes.start(Component::ControllerManager, command)?;
-            cluster.wait_until_serving(Component::ControllerManager, address, "/healthz").await?;
-        }
-        if cluster.options.kwok {
-            cluster.processes.check(Component::Kwok)?;
-        }
+        cluster.start_controllers().await?;
         Ok(cluster)
+    }
+
+    /// A cluster on the control plane that another test has left.
+    pub(super) async fn on(options: ClusterOptions, plane: Plane) -> Result<Self, TestbedError> {
+        let Plane { folder, processes, credentials, api_server, etcd, before } = plane;
+        let (keep, before, touched) = (AtomicBool::new(false), OnceLock::from(before), AtomicBool::new(false));
+        let cluster = Self { keep, options, folder, processes, credentials, api_server, etcd, before, touched };
+        cluster.start_controllers().await?;
+        Ok(cluster)
+    }
+
+    /// From now on, with what is installed, it is left to the next test that wants the same.
+    pub(super) async fn leave_to_others(&self, installed: Installed) -> Result<(), TestbedError> {
+        let before = Before::read(self.etcd, installed).await?;
+        // Whoever was first: both have read the same.
+        let _ = self.before.set(Arc::new(before));
+        Ok(())
+    }
+
+    async fn start_controllers(&self) -> Result<(), TestbedError> {
+        if self.options.kwok {
+            self.processes.start(Component::Kwok, self.kwok())?;
+        }
+        if self.options.controller_manager {
+            let address = free_address()?;
+            let command = self.kube_controller_manager(address);
+            self.processes.start(Component::ControllerManager, command)?;
+            self.wait_until_serving(Component::ControllerManager, address, "/healthz").await?;
+        }
+        if self.options.kwok {
+            self.processes.check(Component::Kwok)?;
+        }
+        Ok(())
+    }
+
+    /// What the next test gets; `None` if it is to get a new one.
+    fn plane(&self) -> Option<Plane> {
+        let untouched = !self.keep.load(Ordering::Relaxed) && !self.touched.load(Ordering::Relaxed);
+        let before = self.before.get().filter(|_| untouched)?;
+        Some(Plane {
+            folder: self.folder.clone(),
+            processes: Arc::clone(&self.processes),
+            credentials: Arc::clone(&self.credentials),
+            api_server: self.api_server,
+            etcd: self.etcd,
+            before: Arc::clone(before),
+        })
+    }
+
+    /// Notes that a component is not left as it was started.
+    fn touch(&self, component: Component) {
+        if matches!(component, Component::Etcd | Component::ApiServer) {
+            self.touched.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The cluster's folder: logs (`<component>.log`), `audit.log`, kubeconfig files, etcd's data.
@@ -323,6 +382,7 @@ impl TestCluster {
     /// # Errors
     /// [`TestbedError::NotStarted`].
     pub fn kill(&self, component: Component) -> Result<(), TestbedError> {
+        self.touch(component);
         self.processes.kill(component)
     }
 
@@ -340,6 +400,7 @@ impl TestCluster {
     /// # Errors
     /// Those of [`Self::restart`].
     pub async fn restart_with(&self, component: Component, more: &[&str]) -> Result<(), TestbedError> {
+        self.touch(component);
         self.processes.restart(component, more)?;
         match component {
             Component::ApiServer => self.wait_until_serving(component, self.api_server, "/readyz").await,
@@ -357,6 +418,7 @@ impl TestCluster {
     /// # Errors
     /// [`TestbedError::NotStarted`].
     pub fn signal(&self, component: Component, signal: Signal) -> Result<(), TestbedError> {
+        self.touch(component);
         self.processes.signal(component, signal)
     }
 
@@ -457,7 +519,7 @@ impl TestCluster {
             "--profiling=false".into(),
         ];
         args.extend(self.options.api_server_args.iter().map(OsString::from));
-        Command::new(self.options.binaries.of(Component::ApiServer), args)
+        self.of_go(Component::ApiServer, args)
     }
 
     fn kube_controller_manager(&self, address: SocketAddr) -> Command {
@@ -479,7 +541,13 @@ impl TestCluster {
             .map(OsString::from),
         );
         args.extend(self.options.controller_manager_args.iter().map(OsString::from));
-        Command::new(self.options.binaries.of(Component::ControllerManager), args)
+        self.of_go(Component::ControllerManager, args)
+    }
+
+    /// A component that collects its garbage less often where its time is not measured: memory for a third of its CPU.
+    fn of_go(&self, component: Component, args: Vec<OsString>) -> Command {
+        let command = Command::new(self.options.binaries.of(component), args);
+        if self.options.measured { command } else { command.env("GOGC", "400") }
     }
 
     fn kwok(&self) -> Command {
@@ -520,7 +588,9 @@ impl Drop for TestCluster {
         if self.keep.load(Ordering::Relaxed) {
             eprintln!("{}", self.report(15));
         }
-        self.processes.end();
+        if !self.plane().is_some_and(Plane::leave) {
+            self.processes.end();
+        }
     }
 }
 

@@ -17,8 +17,8 @@ use super::apply::{self, Manifest};
 use super::binaries::{BinariesError, built};
 use super::cluster::free_address;
 use super::identity::write_private;
+use super::request::request;
 use super::settings::read_yaml;
-use super::stack::request;
 use super::wait::WaitError;
 use super::{Command, Identity, TestCluster, TestbedError, eventually};
 

@@ -11,6 +11,8 @@
 //! also when this process is killed, or when a test keeps the cluster in a `static`, which is
 //! never dropped.
 //!
+//! Tests whose clusters differ in nothing pass etcd and kube-apiserver on to each other: see [`reuse`].
+//!
 //! A [`kube::Client`] belongs to the tokio runtime it was made in. Tests that share a
 //! [`TestCluster`] therefore each ask it for a client of their own.
 
@@ -26,8 +28,11 @@ pub mod identity;
 pub mod installer;
 pub mod kueue;
 pub mod nodes;
+pub mod plane;
 pub mod pools;
 pub mod process;
+pub mod request;
+pub mod reuse;
 pub mod settings;
 pub mod stack;
 pub mod wait;
@@ -40,6 +45,7 @@ pub use error::TestbedError;
 pub use identity::Identity;
 pub use installer::Installer;
 pub use kueue::Kueue;
+pub use plane::Installed;
 pub use process::Command;
 pub use stack::{Stack, StackOptions};
 pub use wait::eventually;

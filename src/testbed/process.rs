@@ -194,6 +194,15 @@ impl Processes {
         }
     }
 
+    /// Kills all but these, and forgets them with their logs.
+    pub(super) fn retain(&self, kept: &[Component]) -> Result<(), TestbedError> {
+        for component in self.components().into_iter().filter(|component| !kept.contains(component)) {
+            self.kill(component)?;
+            self.lock().started.remove(&component);
+        }
+        Ok(())
+    }
+
     /// How the component ended: `None` while it runs or when it was never started.
     pub(super) fn exit_status(&self, component: Component) -> Option<String> {
         self.lock().started.get_mut(&component)?.poll().map(str::to_owned)

@@ -14,13 +14,14 @@ use kube::{Api, Client};
 use muster_ec2_sim::Scenario;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::cluster::{CONTROLLERS, free_address};
+use super::request::request;
 use super::{
-    Binaries, ClusterOptions, Command, Component, Identity, Installer, SchedulerOptions, TestCluster, TestbedError,
+    Binaries, ClusterOptions, Command, Component, Identity, Installed, Installer, SchedulerOptions, TestCluster,
+    TestbedError,
 };
-use super::{eventually, pools, settings};
+use super::{eventually, pools, reuse, settings};
 
 /// Number of the simulator's process among the Muster processes of a cluster.
 const SIMULATOR: u8 = 99;
@@ -56,12 +57,17 @@ pub struct StackOptions {
     pub scheduler: &'static str,
     /// Let etcd wait for its disk, as in production.
     pub fsync: bool,
+    /// See [`ClusterOptions::measured`].
+    pub measured: bool,
     /// Further arguments of kube-apiserver, e.g. `--feature-gates=GenericWorkload=true`.
     pub api_server_args: Vec<String>,
     /// Further controllers of kube-controller-manager, e.g. `persistentvolume-binder-controller`.
     pub controllers: &'static [&'static str],
     /// Further arguments of each kube-scheduler.
     pub scheduler_args: Vec<String>,
+    /// Take the control plane that another test has left, and leave it to the next, where nothing is asked of it that others
+    /// do not.
+    pub reuse: bool,
     /// `tlsConfig` of the extenders; the other end is `extender.tls` in `config`.
     pub scheduler_tls: Option<Value>,
 }
@@ -83,11 +89,19 @@ impl StackOptions {
             replicas: 1,
             scheduler: "own-scheduler.yaml",
             fsync: false,
+            measured: false,
             api_server_args: Vec::new(),
             controllers: &[],
             scheduler_args: Vec::new(),
+            reuse: false,
             scheduler_tls: None,
         }
+    }
+
+    /// Whether its control plane is one that another test could have left.
+    fn may_reuse(&self) -> bool {
+        let plain = !self.keep && !self.fsync && self.api_server_args.is_empty();
+        self.reuse && plain && matches!(self.installer, Installer::Reader)
     }
 }
 
@@ -112,16 +126,23 @@ impl Stack {
         let mut cluster_options = ClusterOptions::new(&options.repository, options.binaries.clone());
         cluster_options.keep = options.keep;
         cluster_options.fsync = options.fsync;
+        cluster_options.measured = options.measured;
         cluster_options.api_server_args.clone_from(&options.api_server_args);
         if !options.controllers.is_empty() {
             let more = options.controllers.join(",");
             cluster_options.controller_manager_args.push(format!("{CONTROLLERS},{more}"));
         }
-        let cluster = TestCluster::start(cluster_options).await?;
-        match &options.installer {
-            Installer::Reader => cluster.apply_manifests(&options.without).await?,
-            installer => installer.install(&cluster, &options.repository).await?,
-        }
+        let cluster = if options.may_reuse() {
+            let installed = Installed::Manifests { without: options.without.clone() };
+            reuse::start(cluster_options, installed).await?
+        } else {
+            let cluster = TestCluster::start(cluster_options).await?;
+            match &options.installer {
+                Installer::Reader => cluster.apply_manifests(&options.without).await?,
+                installer => installer.install(&cluster, &options.repository).await?,
+            }
+            cluster
+        };
         let replicas = (0..options.replicas.max(1))
             .map(|_| Ok((free_address()?, free_address()?)))
             .collect::<Result<Vec<_>, TestbedError>>()?;
@@ -419,22 +440,4 @@ fn merge(base: &mut Value, over: &Value) {
         }
         (base, over) => *base = over.clone(),
     }
-}
-
-/// One HTTP request to a loopback address. Errors: no connection, or an answer other than 200.
-pub async fn request(address: SocketAddr, method: &str, path: &str, body: &str) -> Result<String, TestbedError> {
-    let failed = |what: String| bad_answer(&format!("{method} http://{address}{path}"), &what);
-    let mut stream = tokio::net::TcpStream::connect(address).await.map_err(|error| failed(error.to_string()))?;
-    let head = format!(
-        "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).await.map_err(|error| failed(error.to_string()))?;
-    stream.write_all(body.as_bytes()).await.map_err(|error| failed(error.to_string()))?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.map_err(|error| failed(error.to_string()))?;
-    let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    let status = head.split(' ').nth(1).unwrap_or_default();
-    if status == "200" { Ok(body.to_owned()) } else { Err(failed(format!("{status}: {body}"))) }
 }

@@ -18,7 +18,9 @@ use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use muster::testbed::nodes::TestNode;
 use muster::testbed::workloads::TestPod;
-use muster::testbed::{ClusterOptions, Component, Identity, SchedulerOptions, TestCluster, eventually};
+use muster::testbed::{
+    ClusterOptions, Component, Identity, Installed, SchedulerOptions, TestCluster, eventually, reuse,
+};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -134,7 +136,7 @@ async fn bench_of(file: &'static str, nodes: impl IntoIterator<Item = Node>) -> 
     let options = options().await?;
     let mut cluster = ClusterOptions::new(&options.repository, options.binaries.clone());
     cluster.controller_manager = false;
-    let cluster = TestCluster::start(cluster).await.unwrap();
+    let cluster = reuse::start(cluster, Installed::Nothing).await.unwrap();
     let client = cluster.client(Identity::Admin).unwrap();
     cluster.create_namespace("ns").await.unwrap();
     let api: Api<Node> = Api::all(client.clone());

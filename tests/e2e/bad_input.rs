@@ -4,7 +4,7 @@
 
 use kube::Api;
 use kube::api::PostParams;
-use muster::testbed::stack::request;
+use muster::testbed::request::request;
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Stack, eventually, pools};
 use muster_api::crd::{EC2NodeClass, NodePool};

@@ -27,9 +27,9 @@ use muster::progress::Progress;
 use muster::server::serve;
 use muster::telemetry::Metrics;
 use muster::term::{Tenure, Term};
-use muster::testbed::stack::request;
+use muster::testbed::request::request;
 use muster::testbed::workloads::TestPod;
-use muster::testbed::{ClusterOptions, Component, Identity, StackOptions, TestCluster, eventually};
+use muster::testbed::{ClusterOptions, Component, Identity, Installed, StackOptions, TestCluster, eventually, reuse};
 use muster_api::conventions::{self, Kind};
 use muster_api::crd::{Gang, GangPlace, GangPlan, GangSource, GangSpec, GangStatus};
 use muster_core::gang::{Action, Evict};
@@ -120,8 +120,8 @@ async fn config(plane: &TestCluster) -> Config {
 impl Rig {
     async fn start(barrier: BarrierOptions) -> Option<Self> {
         let StackOptions { repository, binaries, .. } = options().await?;
-        let plane = TestCluster::start(ClusterOptions::new(&repository, binaries)).await.unwrap();
-        plane.apply_manifests(&[]).await.unwrap();
+        let installed = Installed::Manifests { without: Vec::new() };
+        let plane = reuse::start(ClusterOptions::new(&repository, binaries), installed).await.unwrap();
         plane.create_namespace(NAMESPACE).await.unwrap();
         let watches = WatchOptions { provisioning_requests: false };
         let options = StoreOptions {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use muster::testbed::stack::request;
+use muster::testbed::request::request;
 use muster::testbed::workloads::{TestJob, TestPod};
 use muster::testbed::{Component, eventually};
 use serde_json::json;

@@ -23,7 +23,7 @@ use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
 use muster::testbed::cluster::{CONTROLLERS, free_address};
 use muster::testbed::nodes::TestNode;
-use muster::testbed::stack::request;
+use muster::testbed::request::request;
 use muster::testbed::{
     Binaries, ClusterOptions, Command, Component, Identity, SchedulerOptions, TestCluster, eventually, repository,
 };

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, WatchEvent};
 use muster::step::Step;
-use muster::testbed::stack::request;
+use muster::testbed::request::request;
 use muster::testbed::{Component, Stack, eventually};
 use nix::sys::signal::Signal;
 use serde_json::json;

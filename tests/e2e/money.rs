@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use kube::Api;
 use muster::step::Step;
-use muster::testbed::stack::request;
+use muster::testbed::request::request;
 use muster::testbed::{Component, Stack, eventually};
 use muster_api::crd::NodePool;
 use muster_ec2_sim::Scenario;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use kube::{Api, Client};
-use muster::testbed::stack::request;
+use muster::testbed::request::request;
 use muster::testbed::workloads::TestPod;
 use muster::testbed::{Component, Stack, eventually};
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster::testbed::nodes::DEMO_NOT_READY;
-use muster::testbed::stack::request;
+use muster::testbed::request::request;
 use muster::testbed::workloads::TestPod;
 use muster::testbed::{Component, Stack, eventually};
 use nix::sys::signal::Signal;

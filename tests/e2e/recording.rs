@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Output;
 
-use muster::testbed::stack::request;
+use muster::testbed::request::request;
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Identity, Stack};
 use serde_json::{Value, json};

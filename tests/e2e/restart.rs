@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use kube::ResourceExt;
-use muster::testbed::stack::request;
+use muster::testbed::request::request;
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Component, Stack, eventually};
 use muster_api::conventions::Kind;

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use muster::testbed::stack::request;
+use muster::testbed::request::request;
 use muster::testbed::{Component, eventually};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use serde_json::json;

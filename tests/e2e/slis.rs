@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
 use muster::testbed::audit::{self, Entry};
-use muster::testbed::stack::request;
+use muster::testbed::request::request;
 use muster::testbed::{Stack, eventually};
 use muster_ec2_sim::Scenario;
 

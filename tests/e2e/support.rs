@@ -37,7 +37,8 @@ pub(crate) async fn options() -> Option<StackOptions> {
     };
     let _ = rustls::crypto::ring::default_provider().install_default();
     let muster = std::env::var_os("MUSTER").unwrap_or_else(|| env!("CARGO_BIN_EXE_muster").into());
-    Some(StackOptions::new(repository.to_owned(), binaries, muster.into()))
+    let options = StackOptions::new(repository.to_owned(), binaries, muster.into());
+    Some(StackOptions { reuse: true, ..options })
 }
 
 /// What `MUSTER_SIM_CHOICE` asks for.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
-use muster::testbed::stack::request;
+use muster::testbed::request::request;
 use muster::testbed::{Stack, audit};
 
 use super::runs::Run;
