@@ -54,6 +54,7 @@ pub(super) fn no_such(what: &str, name: &str, mut names: Vec<&str>) -> String {
     let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
     match (names.is_empty(), more) {
         (true, _) => format!("there is no {what} {name}, and no other"),
+        (false, 0) if names.len() == 1 => format!("there is no {what} {name}; there is {shown}"),
         (false, 0) => format!("there is no {what} {name}; there are {shown}"),
         (false, more) => format!("there is no {what} {name}; there are {shown} and {more} more"),
     }
@@ -66,6 +67,7 @@ mod tests {
     #[test]
     fn a_name_that_is_not_there_is_answered_in_one_line_with_those_that_are() {
         assert_eq!(no_such("context", "c", vec!["b", "a"]), "there is no context c; there are a, b");
+        assert_eq!(no_such("context", "c", vec!["a"]), "there is no context c; there is a");
         assert_eq!(no_such("context", "c", Vec::new()), "there is no context c, and no other");
         let many = ["n"; 12].to_vec();
         assert!(no_such("namespace", "x", many).ends_with(" and 2 more"));

@@ -227,6 +227,17 @@ pub struct Reason {
     #[serde(skip)]
     #[schemars(skip)]
     pub help: Box<Help>,
+    /// What would be provisioned after the change, where that is known and the change itself does not say it.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub provision: Option<Box<ProvisionEntry>>,
+}
+
+impl Reason {
+    /// The same, after whose change this would be provisioned.
+    pub(crate) fn provisioning(self, entry: Option<ProvisionEntry>) -> Self {
+        Self { provision: entry.map(Box::new), ..self }
+    }
 }
 
 /// The closed list of codes.
@@ -239,7 +250,7 @@ impl From<muster_core::reason::Reason> for Reason {
     fn from(reason: muster_core::reason::Reason) -> Self {
         let muster_core::reason::Reason { code, level, short, help } = reason;
         let change = (help != Help::Nothing).then(|| help.to_string());
-        Self { code, level: level.map(|level| level.to_string()), short, change, help: Box::new(help) }
+        Self { code, level: level.map(|level| level.to_string()), short, change, help: Box::new(help), provision: None }
     }
 }
 

@@ -172,7 +172,7 @@ fn asked_for(namespace: &str, name: &str) -> String {
     if namespace == ALL_NAMESPACES { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
-/// "; there are a, b" for the message of what was not found.
+/// "; there is a" or "; there are a, b" for the message of what was not found.
 fn suggestion<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut names: Vec<&str> = names.collect();
     names.sort_unstable();
@@ -181,6 +181,7 @@ fn suggestion<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let shown = names.iter().take(SUGGESTIONS).copied().collect::<Vec<_>>().join(", ");
     match (shown.is_empty(), more) {
         (true, _) => String::new(),
+        (false, 0) if names.len() == 1 => format!("; there is {shown}"),
         (false, 0) => format!("; there are {shown}"),
         (false, more) => format!("; there are {shown} and {more} more"),
     }

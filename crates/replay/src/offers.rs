@@ -132,7 +132,7 @@ pub(crate) fn find(asked: &Asked<'_>, shop: &Shop<'_>, hosts: impl Fn() -> Vec<H
             Some(seen.contains(&place))
         };
         let excluded = excluded.iter().filter(|excluded| sold(excluded) != Some(true));
-        sale.excluded.extend(excluded.filter_map(|excluded| stated(excluded, shop.pools)));
+        sale.excluded.extend(excluded.filter_map(|excluded| stated(excluded, purchase, shop)));
     }
     sale.excluded.extend(elsewhere(bound_zones, &views));
     if shop.pools.is_empty() || sale.purchases.is_empty() && sale.excluded.is_empty() {
@@ -255,20 +255,43 @@ fn described(ranked: &Ranked, beside: u32, pools: &[Pool]) -> Option<Purchase> {
 }
 
 /// What the ranking excluded, as the document has it; `None` for what is reported already.
-fn stated(excluded: &Excluded, pools: &[Pool]) -> Option<document::Reason> {
-    let Excluded { pool, instance_type, reason, .. } = excluded;
+fn stated(excluded: &Excluded, purchase: &gang::Purchase, shop: &Shop<'_>) -> Option<document::Reason> {
+    let Excluded { pool, instance_type, zone, reason, .. } = excluded;
     // Types that are no offer at all are reported with everything that stands in the way of them.
     if matches!(reason, Exclusion::DoesNotFit | Exclusion::TooManyCandidates) {
         return None;
     }
     let unread = *reason == Exclusion::NoReservation;
     // What else the pool may provision is not held up by a reservation of which the dump tells nothing.
-    if unread && !pools.iter().any(|known| known.name == *pool && known.is_only_reserved()) {
+    if unread && !shop.pools.iter().any(|known| known.name == *pool && known.is_only_reserved()) {
         return None;
     }
-    let instance_type = instance_type.as_deref().filter(|_| !unread).map(Into::into);
-    let unsold = Unsold { pool: pool.as_str().into(), instance_type, count: None, why: vec![reason.clone()] };
-    Some(reasons::of_unsold(&unsold))
+    let named = instance_type.as_deref().filter(|_| !unread);
+    let unsold = Unsold {
+        pool: pool.as_str().into(),
+        instance_type: named.map(Into::into),
+        count: None,
+        why: vec![reason.clone()],
+    };
+    let stated = reasons::of_unsold(&unsold);
+    if !matches!(reason.code(), Code::PlacementGroup | Code::Addresses) {
+        return Some(stated);
+    }
+    // What is in the way is no lack of capacity: the offer is what would be provisioned without it.
+    let is_offered = |name: &str| named.is_none_or(|named| named == name);
+    let offer = purchase.offers.iter().find(|offer| *offer.pool == **pool && is_offered(&offer.instance_type));
+    let entry = offer.and_then(|offer| {
+        let place = zone.as_deref().unwrap_or_default();
+        Some(ProvisionEntry {
+            pool: pool.clone(),
+            instance_type: offer.instance_type.to_string(),
+            zone: zone.clone(),
+            capacity_type: CapacityType::OnDemand.into(),
+            count: offer.count,
+            usd_micro_per_hour: shop.catalogue.prices.price(&offer.instance_type, place, CapacityType::OnDemand)?,
+        })
+    });
+    Some(stated.provisioning(entry))
 }
 
 /// Pools with zones that running members rule out.

@@ -92,8 +92,13 @@ fn does_not_fit(shortfall: &Shortfall, problem: &Problem, policy: &Policy, kept:
     let cap = required.and_then(|level| Some((level, best.get(level)?)));
     let key = cap.map(|(_, best)| best.key.clone());
     let short = needed.saturating_sub(cap.map_or(*total, |(_, best)| best.holds));
-    let lacks =
-        |help: Help| reason::Reason { code: Code::DoesNotFit, level: key.clone(), short: Some(u64::from(short)), help };
+    let lacks = |help: Help| {
+        let code = match &help {
+            Help::Change(Change::Tolerate { .. }) => Code::Taint,
+            _ => Code::DoesNotFit,
+        };
+        reason::Reason { code, level: key.clone(), short: Some(u64::from(short)), help }
+    };
     let of_the_gang =
         changes.iter().filter(|change| is_of_the_gang(change, problem) && !is_out_of_reach(change, problem));
     reasons.extend(of_the_gang.cloned().map(Help::Change).map(lacks));

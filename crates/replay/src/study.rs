@@ -29,6 +29,8 @@ pub struct Study {
 pub struct Detail {
     /// Name of the Gang object, which `kubectl get gangs` shows.
     pub object: String,
+    /// Whether there is such an object.
+    pub exists: bool,
     /// Names of its live pods.
     pub pods: Vec<String>,
     /// Why running nodes do not hold it.

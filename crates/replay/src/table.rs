@@ -177,7 +177,7 @@ fn provisioned(entry: &ProvisionEntry) -> String {
 
 /// A reason with what would help, its code last; `name` names a level by its label key.
 pub(crate) fn sentence<N: std::fmt::Display>(reason: &Reason, name: impl Fn(&str) -> N) -> String {
-    let Reason { code, level, short, change, help } = reason;
+    let Reason { code, level, short, change, help, provision: _ } = reason;
     let mut parts = Vec::new();
     match (code, short, level) {
         (Code::DoesNotFit, Some(short), Some(level)) => {

@@ -75,9 +75,70 @@ pub fn purchases(short: &Short<'_>, hosts: impl FnOnce() -> Vec<Host>) -> Purcha
         zones => zones.to_vec(),
     };
     let whole = offers.possible.first().map(|first| Whole { offer: first, zones: &zones });
-    let mixed = if mixes { mixed(short, hosts(), whole) } else { None };
+    let running = if mixes { by_zone(short, hosts()) } else { BTreeMap::new() };
+    let mixed = mixed(short, &running, whole);
+    let mut unsold = offers.unsold;
+    if whole.is_none() && mixed.is_none() {
+        fewer(&mut unsold, short, &running);
+    }
     let whole = (!offers.possible.is_empty()).then(|| Purchase { offers: offers.possible, zones, beside: Vec::new() });
-    Purchases { mixed, whole, unsold: offers.unsold }
+    Purchases { mixed, whole, unsold }
+}
+
+/// Running nodes of one zone, and how many members they hold.
+#[derive(Default)]
+struct Running {
+    slots: u32,
+    hosts: Vec<Host>,
+}
+
+impl Running {
+    /// Members that running nodes take: at least one is left for what is provisioned. `None`: nobody.
+    fn taken(&self, request: &GangRequest) -> Option<u32> {
+        let unbound = request.roles.iter().flat_map(|role| &role.places).filter(|place| place.bound.is_none());
+        let taken = self.slots.min(count(unbound.count()).saturating_sub(1));
+        (taken > 0).then_some(taken)
+    }
+}
+
+/// Where members of one shape may stand on running nodes.
+fn by_zone(short: &Short<'_>, hosts: Vec<Host>) -> BTreeMap<Option<Arc<str>>, Running> {
+    let mut zones: BTreeMap<Option<Arc<str>>, Running> = BTreeMap::new();
+    let [role] = short.request.roles.as_slice() else { return zones };
+    for host in hosts {
+        let zone = host.node.labels.get(ZONE_KEY).cloned();
+        if !short.bound_zones.is_empty() && !zone.as_ref().is_some_and(|zone| short.bound_zones.contains(zone)) {
+            continue;
+        }
+        let running = zones.entry(zone).or_default();
+        let slots = fit::slots(&role.shape, &host.node, &host.usage).unwrap_or(0);
+        running.slots = running.slots.saturating_add(slots);
+        running.hosts.push(host);
+    }
+    zones
+}
+
+/// What stands in the way where running nodes take a part of the gang: the fewest nodes of each type that would do, so that
+/// nobody is asked to raise a limit further than what is provisioned then. With topology requests beyond one zone only the
+/// planner knows what running nodes take.
+fn fewer(unsold: &mut [Unsold], short: &Short<'_>, running: &BTreeMap<Option<Arc<str>>, Running>) {
+    let TopologyRequests { required, preferred: _, slices, exclusive, balance, apart } =
+        &short.request.topology_requests;
+    let of_zone_alone = required.is_none_or(|level| Some(level) == short.levels.zone());
+    if !of_zone_alone || !slices.is_empty() || exclusive.is_some() || balance.is_some() || apart.is_some() {
+        return;
+    }
+    for (zone, running) in running.iter().filter(|(zone, _)| zone.is_some() || required.is_none()) {
+        let Some(taken) = running.taken(short.request) else { continue };
+        let pools: Vec<PoolView> = short.pools.iter().filter_map(|pool| of_zone(pool, zone.as_ref())).collect();
+        for rest in offers_for(&less(short.request, taken), short.levels, &pools).unsold {
+            let same = |one: &&mut Unsold| one.pool == rest.pool && one.instance_type == rest.instance_type;
+            let Some(one) = unsold.iter_mut().find(same) else { continue };
+            if rest.count.is_some_and(|count| one.count.is_some_and(|all| count < all)) {
+                *one = rest;
+            }
+        }
+    }
 }
 
 /// What is provisioned for a booking: nodes of its own, whatever runs, since they are for pods that come later. Where they will
@@ -119,7 +180,7 @@ pub fn may_mix(topology_requests: &TopologyRequests, levels: &Levels) -> bool {
 
 /// What would be provisioned for the whole gang first.
 #[derive(Clone, Copy)]
-pub(super) struct Whole<'a> {
+struct Whole<'a> {
     offer: &'a Offer,
     /// Zones it may be provisioned in; empty: any.
     zones: &'a [Arc<str>],
@@ -141,31 +202,19 @@ fn kind<'a>(offer: &Offer, pools: &'a [PoolView]) -> Option<&'a TypeView> {
 /// The cheapest purchase beside running nodes; `None` if none is cheaper than a whole one, or as cheap with fewer nodes. All of
 /// its offers are, each at the price of the zone the running nodes are in. Members of one shape only, with topology requests
 /// that [`may_mix`].
-pub(super) fn mixed(short: &Short<'_>, hosts: Vec<Host>, whole: Option<Whole<'_>>) -> Option<Purchase> {
-    let Short { request, placement_group: _, bound_zones, levels, pools, policy: _ } = *short;
-    let [role] = request.roles.as_slice() else { return None };
+fn mixed(
+    short: &Short<'_>,
+    running: &BTreeMap<Option<Arc<str>>, Running>,
+    whole: Option<Whole<'_>>,
+) -> Option<Purchase> {
+    let Short { request, placement_group: _, bound_zones: _, levels, pools, policy: _ } = *short;
     // What a blocked pool would sell one day is no purchase to compare with.
     let blocked = |offer: &Offer| pools.iter().any(|pool| pool.name == offer.pool && pool.blocked);
     let whole = whole.filter(|whole| !blocked(whole.offer));
     let of_whole = whole.and_then(|whole| cost(whole.offer, pools, whole.zones));
-    let mut zones: BTreeMap<Option<Arc<str>>, (u32, Vec<Host>)> = BTreeMap::new();
-    for host in hosts {
-        let zone = host.node.labels.get(ZONE_KEY).cloned();
-        if !bound_zones.is_empty() && !zone.as_ref().is_some_and(|zone| bound_zones.contains(zone)) {
-            continue;
-        }
-        let slots = fit::slots(&role.shape, &host.node, &host.usage).unwrap_or(0);
-        let (sum, hosts) = zones.entry(zone).or_default();
-        *sum = sum.saturating_add(slots);
-        hosts.push(host);
-    }
-    let unbound = count(role.places.iter().filter(|place| place.bound.is_none()).count());
     let mut best: Option<((u64, u32), Purchase)> = None;
-    for (zone, (slots, hosts)) in zones {
-        let taken = slots.min(unbound.saturating_sub(1));
-        if taken == 0 {
-            continue;
-        }
+    for (zone, running) in running {
+        let Some(taken) = running.taken(request) else { continue };
         let pools: Vec<PoolView> = pools.iter().filter_map(|pool| of_zone(pool, zone.as_ref())).collect();
         let mut offers = offers_for(&less(request, taken), levels, &pools).possible;
         let costs = |offer: &Offer| cost(offer, &pools, &[]);
@@ -180,9 +229,9 @@ pub(super) fn mixed(short: &Short<'_>, hosts: Vec<Host>, whole: Option<Whole<'_>
             let name = NodeName::from(format!("new/{number}"));
             Host { node: Arc::new(Node { name, ..new_node.clone() }), usage: Arc::clone(&kind.overhead) }
         });
-        let hosts: Vec<Host> = hosts.into_iter().chain(new).collect();
+        let hosts: Vec<Host> = running.hosts.iter().cloned().chain(new).collect();
         if let Some(beside) = beside(short, hosts) {
-            best = Some((total, Purchase { offers, zones: zone.into_iter().collect(), beside }));
+            best = Some((total, Purchase { offers, zones: zone.iter().cloned().collect(), beside }));
         }
     }
     best.map(|(_, purchase)| purchase)

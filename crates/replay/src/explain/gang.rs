@@ -24,6 +24,9 @@ pub struct GangExplanation {
     pub name: String,
     /// Name of its object.
     pub object: String,
+    /// Whether there is such an object.
+    #[serde(skip)]
+    pub exists: bool,
     /// The convention that names it.
     pub source: String,
     /// What becomes of it.
@@ -253,6 +256,7 @@ pub(super) fn of(
         namespace: entry.namespace.clone(),
         name: entry.name.clone(),
         object: detail.object.clone(),
+        exists: detail.exists,
         source: entry.source.clone(),
         outcome: entry.outcome,
         summary: headline.clone(),

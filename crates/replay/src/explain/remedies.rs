@@ -127,22 +127,9 @@ pub(super) fn remedies(entry: &GangEntry, detail: &Detail, catalogue: &Catalogue
             }
             continue;
         }
-        let (price, nodes) = match &*reason.help {
-            Help::Pool { instance_type: Some(name), changes, count, .. } if keeps_the_type(changes) => {
-                let price = catalogue.prices.price(name, "", CapacityType::OnDemand);
-                (price, count.filter(|_| price.is_some()))
-            }
-            Help::NewPool { offer: Some(offer) } => {
-                let zone = offer.zone.as_deref().unwrap_or_default();
-                let price = catalogue.prices.price(&offer.instance_type, zone, CapacityType::OnDemand);
-                (price, Some(offer.count).filter(|_| price.is_some()))
-            }
-            Help::Pool { .. }
-            | Help::Nothing
-            | Help::Change(_)
-            | Help::NewPool { offer: None }
-            | Help::Wait(_)
-            | Help::Describe(_) => (None, None),
+        let (price, nodes) = match (&reason.provision, &*reason.help) {
+            (Some(entry), _) => (Some(entry.usd_micro_per_hour), Some(entry.count)),
+            (None, help) => priced(help, catalogue),
         };
         let enough = change.iter().all(Step::is_enough);
         let remedy =
@@ -162,6 +149,27 @@ pub(super) fn remedies(entry: &GangEntry, detail: &Detail, catalogue: &Catalogue
         remedies.retain(|remedy| !anywhere(remedy));
     }
     remedies
+}
+
+/// Micro-dollars per hour of a node that would be provisioned after a change, and how many.
+fn priced(help: &Help, catalogue: &Catalogue) -> (Option<u64>, Option<u32>) {
+    match help {
+        Help::Pool { instance_type: Some(name), changes, count, .. } if keeps_the_type(changes) => {
+            let price = catalogue.prices.price(name, "", CapacityType::OnDemand);
+            (price, count.filter(|_| price.is_some()))
+        }
+        Help::NewPool { offer: Some(offer) } => {
+            let zone = offer.zone.as_deref().unwrap_or_default();
+            let price = catalogue.prices.price(&offer.instance_type, zone, CapacityType::OnDemand);
+            (price, Some(offer.count).filter(|_| price.is_some()))
+        }
+        Help::Pool { .. }
+        | Help::Nothing
+        | Help::Change(_)
+        | Help::NewPool { offer: None }
+        | Help::Wait(_)
+        | Help::Describe(_) => (None, None),
+    }
 }
 
 /// A step with the pods that it is about, if there is one on each of its nodes.

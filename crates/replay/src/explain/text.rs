@@ -21,7 +21,7 @@ const SHOWN: usize = 40;
 pub(super) fn gang(gang: &GangExplanation) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "gang {}/{} {}", gang.namespace, gang.name, gang.headline);
-    if gang.object != gang.name {
+    if gang.exists && gang.object != gang.name {
         let _ = writeln!(out, "  its object is gang {}", gang.object);
     }
     if gang.ahead > 0 {
@@ -104,7 +104,7 @@ fn levels(out: &mut String, levels: &[LevelExplanation]) {
             Some([
                 level.name.clone(),
                 if best.required { "yes" } else { "" }.to_owned(),
-                best.domain.clone().unwrap_or_else(|| "no node has the label".to_owned()),
+                best.domain.clone().unwrap_or_else(|| "-".to_owned()),
                 best.holds.to_string(),
                 best.short.to_string(),
             ])
@@ -136,7 +136,7 @@ fn choices(out: &mut String, choices: &[Choice]) {
     if choices.is_empty() {
         return;
     }
-    out.push_str("\ncould be provisioned, best first:\n");
+    out.push_str("\ncould be provisioned, in the order it is tried (weight of the NodePool, then price):\n");
     for choice in choices {
         let Choice { provision, total_usd_micro_per_hour: total, beside, chosen, rejected } = choice.clone();
         let _ = writeln!(out, "  {}", offered(&Candidate { provision, total, beside, chosen, rejected }));

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_api::keys;
+use muster_core::ec2::CapacityType;
 use muster_core::gang;
 use muster_core::model::gang::{Claims, Pod};
 use muster_core::model::names::{NodeName, ResourceName};
@@ -27,6 +28,25 @@ const PURCHASES_TRIED: usize = 2;
 /// Domains of label keys that no NodePool may set, or that have one meaning each.
 const RESTRICTED: [&str; 5] = ["kubernetes.io", "k8s.io", "k8s.aws", "muster.dev", "karpenter.sh"];
 
+/// Where a changed gang fits.
+enum Fits {
+    /// On nodes of the dump.
+    Nodes,
+    /// On nodes that would be provisioned.
+    Provisioned(ProvisionEntry),
+}
+
+impl Fits {
+    /// The change that it fits after.
+    fn after(self, code: Code, change: Change) -> Reason {
+        let provision = match self {
+            Self::Nodes => None,
+            Self::Provisioned(entry) => Some(entry),
+        };
+        Reason::from(reason::Reason::new(code, Help::Change(change))).provisioning(provision)
+    }
+}
+
 /// What else would do, and what stands in the way then.
 #[derive(Debug, Default)]
 pub(super) struct Alternatives {
@@ -44,13 +64,17 @@ impl Planning<'_> {
         let request = &demand.request;
         let mut of_pool = |pool: &Pool, code: Code, change: PoolChange, changed: Pool| {
             let Some(entry) = self.holds(demand, problem, request, std::slice::from_ref(&changed)) else { return };
-            let (instance_type, count) = (Some(Arc::from(entry.instance_type)), Some(entry.count));
+            let (instance_type, count) = (Some(Arc::from(entry.instance_type.as_str())), Some(entry.count));
             let help = Help::Pool { pool: pool.name.as_str().into(), instance_type, count, changes: vec![change] };
-            found.enough.push(reason::Reason::new(code, help).into());
+            found.enough.push(Reason::from(reason::Reason::new(code, help)).provisioning(Some(entry)));
         };
         for pool in &self.pools {
             if let Some(changed) = pool.with_on_demand() {
-                of_pool(pool, Code::PriceUnknown, PoolChange::OnDemand, changed);
+                let code = match pool.only() {
+                    Some(CapacityType::Reserved) => Code::Reservation,
+                    Some(CapacityType::Spot | CapacityType::OnDemand) | None => Code::PriceUnknown,
+                };
+                of_pool(pool, code, PoolChange::OnDemand, changed);
             }
             let labels = missing_labels(request, pool);
             if !labels.is_empty() {
@@ -64,9 +88,8 @@ impl Planning<'_> {
                 shape.node_selector.clear();
                 shape.node_affinity = None;
             });
-            if self.fits(demand, problem, &changed) {
-                let help = Help::Change(Change::Unselect);
-                found.enough.push(reason::Reason::new(Code::Selector, help).into());
+            if let Some(fits) = self.fits(demand, problem, &changed) {
+                found.enough.push(fits.after(Code::Selector, Change::Unselect));
             }
         }
         found.enough.extend(self.lower(demand, problem));
@@ -87,8 +110,8 @@ impl Planning<'_> {
             return None;
         }
         let changed = with_shapes(&demand.request, |shape| shape.requests.set(resource.clone(), to));
-        let help = Help::Change(Change::Lower { resource, from, to });
-        self.fits(demand, problem, &changed).then(|| reason::Reason::new(Code::Insufficient, help).into())
+        let fits = self.fits(demand, problem, &changed)?;
+        Some(fits.after(Code::Insufficient, Change::Lower { resource, from, to }))
     }
 
     /// The most of a resource that a node has, one of the dump or one that could be provisioned, beside its DaemonSets.
@@ -147,17 +170,19 @@ impl Planning<'_> {
         };
         let own: Vec<Arc<Pod>> = members.into_iter().map(own).collect();
         let Ok(wanted) = self.wanted(pods, &own) else { return };
-        if self.fits(demand, problem, &wanted.request) {
-            let help = Help::Change(Change::OwnVolumes { claims });
-            found.enough.push(reason::Reason::new(Code::Volume, help).into());
+        if let Some(fits) = self.fits(demand, problem, &wanted.request) {
+            found.enough.push(fits.after(Code::Volume, Change::OwnVolumes { claims }));
         }
     }
 
-    /// Whether another request fits, on the nodes of the dump or on what the pools would provision.
-    fn fits(&self, demand: &Demand<'_>, problem: &Problem, request: &GangRequest) -> bool {
+    /// Where another request fits: on the nodes of the dump, else on what the pools would provision; `None` if nowhere.
+    fn fits(&self, demand: &Demand<'_>, problem: &Problem, request: &GangRequest) -> Option<Fits> {
         let changed = Problem { gang: request.clone(), ..problem.clone() };
         let (_, report, faults) = solve(&changed, &self.policy);
-        report.refusal.is_none() && faults.is_empty() || self.holds(demand, problem, request, &self.pools).is_some()
+        if report.refusal.is_none() && faults.is_empty() {
+            return Some(Fits::Nodes);
+        }
+        self.holds(demand, problem, request, &self.pools).map(Fits::Provisioned)
     }
 
     /// What these pools would provision for a request, planned on it.

@@ -59,7 +59,8 @@ impl Planning<'_> {
     /// Plans one gang and takes its capacity.
     pub(super) fn gang(&mut self, work: &Work) -> (GangEntry, Detail) {
         let mut entry = self.blank(work);
-        let mut detail = Detail { object: work.object(), pods: work.pods(), ..Detail::default() };
+        let mut detail =
+            Detail { object: work.object(), exists: work.exists(), pods: work.pods(), ..Detail::default() };
         let demand = match self.demand(work) {
             Ok(demand) => demand,
             Err(Nothing::Why(why)) => {

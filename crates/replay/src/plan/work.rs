@@ -28,7 +28,9 @@ pub(super) struct Pods {
     pub(super) found: Found,
     /// Values of the pending taint that are its own.
     pub(super) pending: Vec<Arc<str>>,
-    /// When its Gang object was created.
+    /// Whether it has a Gang object.
+    exists: bool,
+    /// When that was created.
     created: Option<Timestamp>,
 }
 
@@ -48,7 +50,7 @@ impl Work {
         ];
         let pending = uids.into_iter().flatten().map(Arc::from).collect();
         let created = object.and_then(|object| object.metadata.creation_timestamp.as_ref()).map(|time| time.0);
-        Self::Pods(Box::new(Pods { found, pending, created }))
+        Self::Pods(Box::new(Pods { found, pending, exists: object.is_some(), created }))
     }
 
     /// Gangs are planned in the server's order. One that has an object is as old as that.
@@ -81,6 +83,14 @@ impl Work {
         match self {
             Self::Pods(pods) => pods.found.stated.key.name.to_string(),
             Self::Request(request) => request.key.name.to_string(),
+        }
+    }
+
+    /// Whether the dump has that object.
+    pub(super) fn exists(&self) -> bool {
+        match self {
+            Self::Pods(pods) => pods.exists,
+            Self::Request(_) => true,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_core::gang::{BatchStage, Offer, PoolView, Short, TypeView, purchases};
+use muster_core::gang::{BatchStage, Left, Offer, PoolView, Short, TypeView, purchases};
 use muster_core::model::gang::{Phase, RawTopologyRequest};
 use muster_core::model::node::{Node, Usage};
 use muster_core::planner::plan::{GangRequest, Host, Policy, Role, RolePlace, TopologyRequests};
@@ -253,6 +253,59 @@ fn what_is_provisioned_beside_running_nodes_is_the_cheapest_of_all_and_cheaper_t
         mixed > 200 && whole_cheaper > 200,
         "{mixed} beside running nodes, {whole_cheaper} whole although some ran"
     );
+}
+
+#[test]
+fn a_limit_is_to_be_raised_by_no_more_nodes_than_running_ones_leave_to_provision() {
+    let (mut rng, mut fewer) = (ChaCha8Rng::seed_from_u64(11), 0);
+    let levels = levels(&[("zone", ZONE_KEY), ("host", "kubernetes.io/hostname")]);
+    for number in 0..500 {
+        let mut choice = choice(&mut rng);
+        for pool in &mut choice.pools {
+            pool.left = vec![Left { resource: "nodes".into(), left: 0, limit: 5 }];
+        }
+        let role = Role {
+            name: "".into(),
+            shape: world::shape(1),
+            min: choice.members,
+            places: vec![RolePlace::default(); usize::try_from(choice.members).unwrap()],
+        };
+        let required = (number % 2 == 0).then_some(0);
+        let topology_requests = TopologyRequests { required, ..TopologyRequests::default() };
+        let request = GangRequest { key: key("train"), roles: vec![role], topology_requests };
+        let found = |pools: &[PoolView]| {
+            let short = Short {
+                request: &request,
+                placement_group: None,
+                bound_zones: &[],
+                levels: &levels,
+                pools,
+                policy: &Policy::default(),
+            };
+            purchases(&short, || choice.hosts.clone())
+        };
+        let blocked = found(&choice.pools);
+        assert!(blocked.whole.is_none() && blocked.mixed.is_none());
+        let types: usize = choice.pools.iter().map(|pool| pool.types.len()).sum();
+        assert_eq!(blocked.unsold.len(), types, "{number}");
+        for unsold in &blocked.unsold {
+            let needed = i64::from(unsold.count.unwrap());
+            let with = |left: i64| {
+                let mut pools = choice.pools.clone();
+                pools.retain(|pool| pool.name == unsold.pool);
+                pools[0].types.retain(|kind| Some(&kind.name) == unsold.instance_type.as_ref());
+                pools[0].left[0].left = left;
+                let found = found(&pools);
+                found.whole.is_some() || found.mixed.is_some()
+            };
+            assert!(with(needed) && !with(needed - 1), "{number}: {unsold:?}");
+            let all = choice.costs(choice.members, None).into_iter();
+            let of_type = |kind: &Kind| kind.0 == unsold.pool && Some(&kind.1) == unsold.instance_type.as_ref();
+            let whole = all.filter(|(_, kind)| of_type(kind)).map(|((_, nodes), _)| i64::from(nodes)).min().unwrap();
+            fewer += u32::from(needed < whole);
+        }
+    }
+    assert!(fewer > 200, "{fewer} beside running nodes");
 }
 
 #[test]
