@@ -126,7 +126,7 @@ async fn answer(
     let round = rounds(&status);
     let name = batch_name(uid, round.max(1));
     let mut batch = state.batches.get(&name).map(|seen| Arc::clone(seen.object()));
-    let closed = [FAILED, EXPIRED, REVOKED].iter().any(|kind| is_true(&status.conditions, kind));
+    let closed = is_closed(&status);
     if batch.is_none() && round > 0 && !closed {
         // The watch may be behind our own creation: only what the API server does not have is gone.
         let batches: Api<NodeBatch> = Api::all(context.client.clone());
@@ -141,7 +141,7 @@ async fn answer(
         // A batch that was made before its round was written down is the first.
         round: if batch.is_some() { round.max(1) } else { round },
         provisioned: since(&status.conditions, PROVISIONED),
-        used: is_true(&status.conditions, USED),
+        used: is_true(&status.conditions, USED) || batch.is_some_and(|batch| was_used(batch)),
         batch: batch.map(|batch| seen(batch)),
     };
     match booking::answer(&seen, now) {
@@ -230,6 +230,37 @@ fn rounds(status: &ProvisioningRequestStatus) -> u32 {
 fn since(conditions: &[Condition], kind: &str) -> Option<Timestamp> {
     let found = condition(conditions, kind).filter(|one| one.status == "True")?;
     Some(found.last_transition_time.0)
+}
+
+fn was_used(batch: &NodeBatch) -> bool {
+    batch.status.as_ref().is_some_and(|status| status.used)
+}
+
+/// Writes down on its request that pods have run on the nodes of a booked batch, unless that is there already or the request is gone. Whoever
+/// removes the batch does so first: without it the end of the batch is a loss, and as many nodes are provisioned for nobody.
+///
+/// Errors: the API server cannot be reached, or refuses; a request that changed meanwhile.
+pub(super) async fn note_use(context: &Context, batch: &NodeBatch) -> anyhow::Result<()> {
+    let Some(owner) = batch.spec.provisioning_request_ref.as_ref().filter(|_| was_used(batch)) else { return Ok(()) };
+    let requests: Api<ProvisioningRequest> = Api::namespaced(context.client.clone(), &owner.namespace);
+    let Some(request) = requests.get_opt(&owner.name).await? else { return Ok(()) };
+    let mut status = request.status.clone().unwrap_or_default();
+    if request.metadata.uid.as_deref() != Some(&*owner.uid) || is_closed(&status) || is_true(&status.conditions, USED) {
+        return Ok(());
+    }
+    set_condition(&mut status.conditions, USED, true, USED, "pods of the request ran on the nodes", now_real());
+    let patch = json!({"metadata": {"resourceVersion": request.metadata.resource_version}, "status": status});
+    let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+    match step(Step::WriteStatus, requests.patch_status(&owner.name, &params, &patch)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether nothing follows on a request any more.
+fn is_closed(status: &ProvisioningRequestStatus) -> bool {
+    [FAILED, EXPIRED, REVOKED].iter().any(|kind| is_true(&status.conditions, kind))
 }
 
 fn seen(batch: &NodeBatch) -> BatchSeen {

@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, PodTemplate};
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster::testbed::workloads::TestJob;
-use muster::testbed::{Stack, eventually, pools};
+use muster::testbed::{Identity, Stack, eventually, pools};
 use muster_api::crd::{EC2NodeClass, NodeBatch, NodePool, ProvisioningRequest, is_true};
 use muster_api::keys;
 use muster_ec2_sim::choices::{Replay, Shortfall};
@@ -309,6 +310,72 @@ async fn a_provisioning_request_books_nodes_that_the_job_that_names_it_runs_on()
     delete_job(&stack, "train").await;
     everything_is_terminated(&stack).await;
     no_errors(&stack);
+}
+
+/// Waits until Muster may, or may not, write the status of requests.
+async fn may_write_requests(stack: &Stack, may: bool) {
+    let requests = &Api::<ProvisioningRequest>::namespaced(stack.cluster.client(Identity::Muster).unwrap(), "ml");
+    eventually(DEADLINE, format!("the right to write requests to be {may}"), || async move {
+        let params = PatchParams { dry_run: true, ..PatchParams::default() };
+        match requests.patch_status("book", &params, &Patch::Merge(json!({"status": {}}))).await {
+            Ok(_) => Ok(may.then_some(())),
+            Err(kube::Error::Api(answer)) if answer.code == 403 => Ok((!may).then_some(())),
+            Err(error) => Err(error),
+        }
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn booked_nodes_that_were_used_are_not_booked_again_although_that_could_not_be_written_down_in_time() {
+    let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+    let client = stack.admin().unwrap();
+    book(&stack, 4).await;
+    is_booked(&stack).await;
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    let shipped = roles.get("muster").await.unwrap();
+    let mut without = shipped.clone();
+    for rule in without.rules.iter_mut().flatten() {
+        rule.resources.iter_mut().flatten().for_each(|one| {
+            if one == "provisioningrequests/status" {
+                "none".clone_into(one);
+            }
+        });
+    }
+    roles.replace("muster", &PostParams::default(), &without).await.unwrap();
+    may_write_requests(&stack, false).await;
+    let job = TestJob::new("train", 4)
+        .gpus(8)
+        .pod_annotation("muster.dev/gang", "train")
+        .pod_annotation(keys::CONSUME_PROVISIONING_REQUEST, "book")
+        .build();
+    submit(&client, "ml", job).await;
+    all_run(&stack, "ml", "train", 4).await;
+    batch_that(&stack, "the batch to be in use", |batch| phase_of(batch) == "InUse").await;
+    delete_job(&stack, "train").await;
+    // It costs nothing any more, and says why it is still there.
+    batch_that(&stack, "the batch to wait for its request", |batch| {
+        let message = batch.status.as_ref().and_then(|status| status.message.as_deref()).unwrap_or_default();
+        message.contains("write down on its ProvisioningRequest that the booked nodes were used")
+    })
+    .await;
+    let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
+    assert!(live.is_empty(), "{live:#?}");
+    let mut with = shipped;
+    with.metadata.resource_version = None;
+    roles.replace("muster", &PostParams::default(), &with).await.unwrap();
+    everything_is_terminated(&stack).await;
+
+    let requests = &Api::<ProvisioningRequest>::namespaced(client, "ml");
+    eventually(DEADLINE, "the booking to have ended", || async move {
+        let status = requests.get("book").await?.status.unwrap_or_default();
+        Ok::<_, kube::Error>(is_true(&status.conditions, "BookingExpired").then_some(()))
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1, "nothing is provisioned for nobody");
+    invariants_hold(&stack).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -234,6 +234,7 @@ fn read_status(status: &NodeBatchStatus, unknown: &mut Unknown) -> BatchStatus {
         failed_rounds: status.failed_rounds,
         deadline: status.deadline,
         idle_since: status.idle_since,
+        used: status.used,
         candidates: status.candidates.iter().map(|row| candidate(row, unknown)).collect(),
         excluded: status
             .excluded
@@ -466,6 +467,7 @@ pub fn write(status: &BatchStatus) -> Result<NodeBatchStatus, serde_json::Error>
         failed_rounds: status.failed_rounds,
         deadline: status.deadline,
         idle_since: status.idle_since,
+        used: status.used,
         candidates: status.candidates.iter().map(write_candidate).collect(),
         excluded: status
             .excluded

@@ -23,7 +23,7 @@ use tracing::{debug, info, warn};
 use super::fleets;
 use crate::cluster::State;
 use crate::provisioner::pool::reservations;
-use crate::provisioner::{Context, class, pool};
+use crate::provisioner::{Context, class, pool, request};
 use crate::step::{Step, step};
 
 /// Carries out a change. Its outcome is never dropped.
@@ -344,8 +344,11 @@ async fn book(context: &Context, object: &NodeBatch, pool: &str) -> anyhow::Resu
     anyhow::bail!("others keep writing the NodePool {pool}: its books are tried again")
 }
 
-/// Removes the finalizer and the object: nothing of the batch is left in EC2.
+/// Removes the finalizer and the object: nothing of the batch is left in EC2. Its request knows first that it was used.
 async fn remove_batch(context: &Context, batch: &NodeBatch) -> anyhow::Result<()> {
+    request::note_use(context, batch)
+        .await
+        .context("write down on its ProvisioningRequest that the booked nodes were used")?;
     let batches: Api<NodeBatch> = Api::all(context.client.clone());
     let name = batch.name_any();
     match step(Step::EditBatch, batches.delete(&name, &DeleteParams::default())).await {

@@ -208,6 +208,9 @@ pub struct NodeBatchStatus {
     /// Quiet since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_since: Option<Timestamp>,
+    /// Of a batch that was booked: a gang that consumes the booking has run on the nodes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub used: bool,
     /// This round's candidates, first is tried first, at most 64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<BatchCandidate>,

@@ -66,6 +66,11 @@ pub(super) fn is_gone(case: &Case<'_>) -> bool {
     }
 }
 
+/// Whether its nodes are booked, for a gang that the batch does not know.
+pub(super) fn is_booked(batch: &Batch) -> bool {
+    matches!(batch.spec.owner, Owner::Request(_))
+}
+
 /// Whether a gang has reached its commit point on nodes of the batch.
 pub(super) fn is_used(case: &Case<'_>, status: &BatchStatus) -> bool {
     user(case, status).is_some()

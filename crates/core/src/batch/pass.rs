@@ -108,8 +108,8 @@ fn looked_at(case: &Case<'_>) -> usize {
 
 /// Makes a decision of a turn: what is written gets its time, its sums and its events.
 fn complete(case: &Case<'_>, mut turn: Turn) -> Decision {
-    // A change that is still to be carried out proves nothing yet.
-    let succeeded = turn.change.is_none();
+    // What is still to be carried out proves nothing yet.
+    let succeeded = turn.change.is_none() && turn.converge.is_empty();
     if succeeded {
         recovered(case, &mut turn);
     }

@@ -23,6 +23,8 @@ use crate::model::tags::TAG_BATCH;
 pub(super) fn in_use(case: &Case<'_>) -> Turn {
     let mut status = case.status();
     let now = case.now();
+    // Not written down by an earlier version.
+    status.used = owner::is_booked(case.batch);
     let ended = has_ended(case, &status);
     if !ended && !case.batch.deleting && is_left(case, &status) {
         return left(case, status);
@@ -89,6 +91,7 @@ pub(super) fn idle(case: &Case<'_>) -> Turn {
     let now = case.now();
     if owner::is_used(case, &status) && !has_ended(case, &status) {
         status.phase = BatchPhase::InUse;
+        status.used = owner::is_booked(case.batch);
         status.idle_since = None;
         status.message = None;
         return Turn::write(status);

@@ -680,6 +680,9 @@ pub struct BatchStatus {
     pub deadline: Option<Timestamp>,
     /// Quiet since.
     pub idle_since: Option<Timestamp>,
+    /// A gang that consumes its booking has run on the nodes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub used: bool,
     /// This round's candidates, first is tried first.
     pub candidates: Vec<CandidateRow>,
     /// What is no candidate this round.

@@ -98,7 +98,7 @@ pub struct Request {
     pub round: u32,
     /// Since when it is provisioned.
     pub provisioned: Option<Timestamp>,
-    /// Pods of the request have run on its nodes.
+    /// Pods of the request have run on its nodes, as it or its batch says.
     pub used: bool,
     /// The batch of the last round, while it exists.
     pub batch: Option<BatchSeen>,
@@ -161,6 +161,8 @@ pub fn answer(request: &Request, now: Timestamp) -> Answer {
         (Some(BatchSeen::Coming { .. }), Some(_)) => Answer::Nothing,
         (Some(BatchSeen::Ready), _) => Answer::Provisioned { used: request.used },
         (Some(BatchSeen::InUse), _) => Answer::Provisioned { used: true },
+        // What the request does not say by the time the batch is gone would be taken for a loss, and provisioned again.
+        (Some(BatchSeen::Ending), _) if request.used => Answer::Provisioned { used: true },
         (Some(BatchSeen::Ending), Some(since)) if !request.used && now.duration_since(since) >= BOOKED => {
             Answer::Expired { message: expired }
         }
@@ -248,7 +250,7 @@ mod tests {
         let gone = Request { batch: None, ..unused.clone() };
         assert!(matches!(answer(&gone, after(610)), Answer::Expired { .. }));
         let used = Request { used: true, ..unused };
-        assert_eq!(answer(&used, after(11)), Answer::Nothing);
+        assert_eq!(answer(&used, after(11)), Answer::Provisioned { used: true }, "reported before the batch is gone");
         assert!(matches!(answer(&Request { batch: None, ..used }, after(11)), Answer::Expired { .. }));
     }
 

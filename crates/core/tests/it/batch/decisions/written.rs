@@ -81,7 +81,7 @@ fn status(text: &mut String, before: &BatchStatus, after: &BatchStatus) {
     let mut same = changes!(
         text, "", before, after,
         phase since count ready_count attempt generation node_pool instance_type zone capacity_type placement_group
-        placement_group_id launch_templates price message next_attempt_after round_from failed_rounds deadline idle_since
+        placement_group_id launch_templates price message next_attempt_after round_from failed_rounds deadline idle_since used
         candidates excluded located reserved misses held billing conditions
     );
     attempts(text, &before.attempts, &after.attempts);
