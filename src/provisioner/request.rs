@@ -42,6 +42,8 @@ const USED: &str = "InUse";
 const BAD_REQUEST: &str = "BadRequest";
 /// Detail of ours: how many batches were provisioned for the request.
 const ROUND: &str = "Round";
+/// Detail of ours: the batch that is about to be made.
+const NEXT: &str = "NextRound";
 
 /// A request that could not be answered is tried again after this, in real time, then after twice that, and so on, or once it has
 /// changed. Nodes may be ready for it, and booked for some minutes only.
@@ -123,14 +125,11 @@ async fn answer(
         }
     };
     let uid = request.metadata.uid.as_deref().unwrap_or_default();
-    let round = rounds(&status);
-    let name = batch_name(uid, round.max(1));
-    let mut batch = state.batches.get(&name).map(|seen| Arc::clone(seen.object()));
     let closed = is_closed(&status);
-    if batch.is_none() && round > 0 && !closed {
-        // The watch may be behind our own creation: only what the API server does not have is gone.
-        let batches: Api<NodeBatch> = Api::all(context.client.clone());
-        batch = batches.get_opt(&name).await?.map(Arc::new);
+    let (round, batch) = current(context, state, uid, rounds(&status), closed).await?;
+    let name = batch_name(uid, round.max(1));
+    if round > rounds(&status) {
+        status.provisioning_class_details.insert(ROUND.to_owned(), round.to_string());
     }
     let batch = batch.as_ref();
     let seen = booking::Request {
@@ -145,11 +144,13 @@ async fn answer(
         batch: batch.map(|batch| seen(batch)),
     };
     match booking::answer(&seen, now) {
-        Answer::Nothing => return Ok(()),
+        Answer::Nothing => {}
         Answer::Terminate => return terminate(context, &name).await,
         Answer::Book { round, revoke } => match plan(context, state, key, request, revoke).await? {
             Ok(spec) => {
                 let name = batch_name(uid, round);
+                status.provisioning_class_details.insert(NEXT.to_owned(), round.to_string());
+                let Some(announced) = announce(context, key, request, &status).await? else { return Ok(()) };
                 book(context, key, &name, spec).await?;
                 status.provisioning_class_details.insert(ROUND.to_owned(), round.to_string());
                 set_condition(
@@ -163,7 +164,10 @@ async fn answer(
                 if !revoke {
                     set_condition(&mut status.conditions, PROVISIONED, false, "Pending", "", now);
                 }
+                return write(context, key, &announced, status).await;
             }
+            // Nothing is known of any pool, as for a moment after each start: that is no answer.
+            Err((_, message)) if revoke && context.pools.load().is_empty() => anyhow::bail!(message),
             Err((reason, message)) if revoke => {
                 let message = format!("the booked nodes were lost, and nothing replaces them: {message}");
                 set_condition(&mut status.conditions, REVOKED, true, reason, &message, now);
@@ -204,6 +208,56 @@ async fn answer(
         }
     }
     write(context, key, request, status).await
+}
+
+/// The round of a request and its batch, if that is there.
+///
+/// The watch may be behind our own creation: only what the API server does not have is gone. A batch may have been made whose
+/// round was not written down: then that is the one.
+async fn current(
+    context: &Context,
+    state: &State,
+    uid: &str,
+    written: u32,
+    closed: bool,
+) -> anyhow::Result<(u32, Option<Arc<NodeBatch>>)> {
+    let batches: Api<NodeBatch> = Api::all(context.client.clone());
+    let rounds = if written == 0 { vec![1] } else { vec![written, written.saturating_add(1)] };
+    for round in &rounds {
+        let seen = state.batches.get(&batch_name(uid, *round)).map(|seen| Arc::clone(seen.object()));
+        if seen.is_some() {
+            return Ok((*round, seen));
+        }
+    }
+    for round in rounds.into_iter().filter(|_| written > 0 && !closed) {
+        if let Some(found) = batches.get_opt(&batch_name(uid, round)).await? {
+            return Ok((round, Some(Arc::new(found))));
+        }
+    }
+    Ok((written, None))
+}
+
+/// Writes down that a batch is about to be made, on the request as the API server has it: what was decided on an older one is decided
+/// again, and for a request that cannot be written nothing is launched. `None`: somebody else wrote.
+async fn announce(
+    context: &Context,
+    key: &ObjectKey,
+    request: &ProvisioningRequest,
+    status: &ProvisioningRequestStatus,
+) -> anyhow::Result<Option<ProvisioningRequest>> {
+    let requests: Api<ProvisioningRequest> = Api::namespaced(context.client.clone(), &key.namespace);
+    if request.status.as_ref() == Some(status) {
+        // Announced by a look that came no further.
+        let newest = requests.get_opt(&key.name).await?;
+        return Ok(newest.filter(|newest| newest.metadata.resource_version == request.metadata.resource_version));
+    }
+    let patch = json!({"metadata": {"resourceVersion": request.metadata.resource_version}, "status": status});
+    let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+    match step(Step::WriteStatus, requests.patch_status(&key.name, &params, &patch)).await {
+        Ok(written) => Ok(Some(written)),
+        Err(kube::Error::Api(answer)) if answer.code == 409 || answer.code == 404 => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Topology requests a request may carry, under the keys that pods carry them.

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster::testbed::workloads::TestJob;
-use muster::testbed::{Identity, Stack, eventually, pools};
+use muster::testbed::{Component, Identity, Stack, eventually, pools};
 use muster_api::crd::{EC2NodeClass, NodeBatch, NodePool, ProvisioningRequest, is_true};
 use muster_api::keys;
 use muster_ec2_sim::choices::{Replay, Shortfall};
@@ -312,15 +312,26 @@ async fn a_provisioning_request_books_nodes_that_the_job_that_names_it_runs_on()
     no_errors(&stack);
 }
 
-/// Waits until Muster may, or may not, write the status of requests.
+/// Gives Muster the right to write the status of requests, or takes it, and waits until that counts.
 async fn may_write_requests(stack: &Stack, may: bool) {
+    const STATUS: &str = "provisioningrequests/status";
+    let roles: Api<ClusterRole> = Api::all(stack.admin().unwrap());
+    let mut role = roles.get("muster").await.unwrap();
+    let (from, to) = if may { ("none", STATUS) } else { (STATUS, "none") };
+    for one in role.rules.iter_mut().flatten().filter_map(|rule| rule.resources.as_mut()).flatten() {
+        if one == from {
+            to.clone_into(one);
+        }
+    }
+    roles.replace("muster", &PostParams::default(), &role).await.unwrap();
     let requests = &Api::<ProvisioningRequest>::namespaced(stack.cluster.client(Identity::Muster).unwrap(), "ml");
     eventually(DEADLINE, format!("the right to write requests to be {may}"), || async move {
         let params = PatchParams { dry_run: true, ..PatchParams::default() };
-        match requests.patch_status("book", &params, &Patch::Merge(json!({"status": {}}))).await {
-            Ok(_) => Ok(may.then_some(())),
+        match requests.patch_status("none", &params, &Patch::Merge(json!({"status": {}}))).await {
+            Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(may.then_some(())),
             Err(kube::Error::Api(answer)) if answer.code == 403 => Ok((!may).then_some(())),
             Err(error) => Err(error),
+            Ok(_) => Ok(None),
         }
     })
     .await
@@ -328,22 +339,20 @@ async fn may_write_requests(stack: &Stack, may: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn booked_nodes_that_were_used_are_not_booked_again_although_that_could_not_be_written_down_in_time() {
+async fn nothing_is_booked_that_cannot_be_written_down_and_used_nodes_are_not_booked_again() {
     let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
     let client = stack.admin().unwrap();
+    may_write_requests(&stack, false).await;
     book(&stack, 4).await;
+    eventually(DEADLINE, "the request to be tried", || async {
+        let log = std::fs::read_to_string(stack.cluster.log(Component::Muster(0))).unwrap_or_default();
+        Ok::<_, String>((log.matches("a ProvisioningRequest is not answered").count() > 1).then_some(()))
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    assert!(launched_fleets(&journal(&stack, 0).await).is_empty(), "a booking that nobody could find again");
+    may_write_requests(&stack, true).await;
     is_booked(&stack).await;
-    let roles: Api<ClusterRole> = Api::all(client.clone());
-    let shipped = roles.get("muster").await.unwrap();
-    let mut without = shipped.clone();
-    for rule in without.rules.iter_mut().flatten() {
-        rule.resources.iter_mut().flatten().for_each(|one| {
-            if one == "provisioningrequests/status" {
-                "none".clone_into(one);
-            }
-        });
-    }
-    roles.replace("muster", &PostParams::default(), &without).await.unwrap();
     may_write_requests(&stack, false).await;
     let job = TestJob::new("train", 4)
         .gpus(8)
@@ -362,9 +371,7 @@ async fn booked_nodes_that_were_used_are_not_booked_again_although_that_could_no
     .await;
     let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
     assert!(live.is_empty(), "{live:#?}");
-    let mut with = shipped;
-    with.metadata.resource_version = None;
-    roles.replace("muster", &PostParams::default(), &with).await.unwrap();
+    may_write_requests(&stack, true).await;
     everything_is_terminated(&stack).await;
 
     let requests = &Api::<ProvisioningRequest>::namespaced(client, "ml");

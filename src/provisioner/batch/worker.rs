@@ -146,6 +146,8 @@ pub(in crate::provisioner) struct Effects {
     pub(in crate::provisioner) seen: Vec<(Look, Result<Sight, CallError>)>,
     pub(in crate::provisioner) failed: Option<Failure>,
     pub(in crate::provisioner) removed: bool,
+    /// There were edits, and nothing else, and all of them were made.
+    pub(in crate::provisioner) edited: bool,
 }
 
 impl Worker {
@@ -344,6 +346,9 @@ impl Worker {
             memory.done = effects.done;
             requeue = Requeue::Now;
         }
+        if effects.edited {
+            memory.carried_out();
+        }
         memory.seen.extend(effects.seen);
         if let Some(failure) = effects.failed {
             memory.failed(failure);
@@ -422,8 +427,9 @@ async fn follow(
     let mut outcome = Effects::default();
     effects::learn(context, state, notes);
     effects::publish(context, state, object, &events).await;
+    let edits = !converge.is_empty();
     match edit_all(context, state, object, converge, term).await {
-        Ok(removed) => outcome.removed = removed,
+        Ok(removed) => (outcome.removed, outcome.edited) = (removed, edits && change.is_none()),
         Err(error) => {
             outcome.failed = Some(Failure { text: crate::telemetry::chain(&error), denied: false });
             return outcome;

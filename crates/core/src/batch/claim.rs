@@ -123,7 +123,8 @@ fn nodes(batch: &Batch) -> u32 {
     let counted = match status.phase {
         // It may have been given up before anything was launched.
         BatchPhase::Draining | BatchPhase::Terminating => {
-            u32::try_from(status.instances.len()).unwrap_or(u32::MAX).min(status.count)
+            let left = status.instances.iter().filter(|one| one.state != MemberState::Gone).count();
+            u32::try_from(left).unwrap_or(u32::MAX).min(status.count)
         }
         BatchPhase::Pending
         | BatchPhase::Launching

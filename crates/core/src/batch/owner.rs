@@ -71,6 +71,13 @@ pub(super) fn is_booked(batch: &Batch) -> bool {
     matches!(batch.spec.owner, Owner::Request(_))
 }
 
+/// Whether a gang has run on booked nodes, and none stands there or comes again. One that was evicted and has no pods yet is not known:
+/// whoever ends something by this waits for [`COMES_AGAIN`].
+pub(super) fn is_over(case: &Case<'_>) -> bool {
+    let status = &case.batch.status;
+    is_booked(case.batch) && status.used && !is_used(case, status) && !comes_again(case)
+}
+
 /// Whether a gang has reached its commit point on nodes of the batch.
 pub(super) fn is_used(case: &Case<'_>, status: &BatchStatus) -> bool {
     user(case, status).is_some()

@@ -109,9 +109,14 @@ fn looked_at(case: &Case<'_>) -> usize {
 /// Makes a decision of a turn: what is written gets its time, its sums and its events.
 fn complete(case: &Case<'_>, mut turn: Turn) -> Decision {
     // What is still to be carried out proves nothing yet.
-    let succeeded = turn.change.is_none() && turn.converge.is_empty();
+    let succeeded = turn.change.is_none() && (turn.converge.is_empty() || case.memory.failures == 0);
     if succeeded {
         recovered(case, &mut turn);
+    }
+    // Whatever the phase: what a gang has run on is no loss when it is gone.
+    let unnoted = owner::is_booked(case.batch) && case.batch.newer.is_none() && !case.batch.status.used;
+    if unnoted && owner::is_used(case, &case.batch.status) {
+        turn.next.get_or_insert_with(|| case.status()).used = true;
     }
     let before = &case.batch.status;
     let times = bill::Times::of(case.memory);
@@ -210,6 +215,8 @@ fn advance(case: &Case<'_>) -> Step<Turn> {
         BatchPhase::Launched => joining::launched(case)?,
         BatchPhase::Joining => joining::joining(case)?,
         BatchPhase::Replacing => repair::replacing(case)?,
+        // The last member of a booking has ended, and others keep its nodes: what is lost of them serves nobody.
+        BatchPhase::InUse if status.idle_since.is_some() && owner::is_over(case) => teardown::in_use(case),
         BatchPhase::Ready | BatchPhase::InUse if lost && !owner::is_gone(case) => repair::lost_in_use(case)?,
         BatchPhase::Ready => joining::ready(case)?,
         BatchPhase::InUse => teardown::in_use(case),

@@ -11,6 +11,23 @@ use crate::model::batch::{AttemptOutcome, BatchPhase, BatchStatus, HoldReason};
 use crate::offering::exclusion::Exclusion;
 use crate::offering::rank::Ranking;
 
+/// Nothing is launched again for a booking whose gang has gone: it is waited for, as long as it may come again, and then the batch
+/// ends.
+fn of_used_booking(case: &Case<'_>) -> Option<Turn> {
+    if !owner::is_over(case) {
+        return None;
+    }
+    let mut next = case.status();
+    let since = next.since.unwrap_or(case.world.now_real);
+    if since.saturating_add(owner::COMES_AGAIN).is_ok_and(|due| due > case.world.now_real) {
+        next.message = Some("its gang was evicted and has not come again".to_owned());
+        return Some(Turn::write(next).requeue(Requeue::At(later(case.now(), 30))));
+    }
+    next.phase = BatchPhase::Draining;
+    next.message = Some("nobody uses the booking any more: being terminated".to_owned());
+    Some(Turn::write(next))
+}
+
 /// Picks the next candidate, or waits.
 pub(super) fn pending(case: &Case<'_>) -> Step<Turn> {
     let mut status = case.status();
@@ -25,6 +42,9 @@ pub(super) fn pending(case: &Case<'_>) -> Step<Turn> {
         return Ok(Turn::write(status));
     }
     if let Some(turn) = for_members(case) {
+        return Ok(turn);
+    }
+    if let Some(turn) = of_used_booking(case) {
         return Ok(turn);
     }
     let unready = supply.unready(case.batch);

@@ -74,6 +74,11 @@ impl Memory {
         if came && !matches!(requeue, Requeue::Retry(_)) { Requeue::Now } else { requeue }
     }
 
+    /// What a decision brings about on the API server was carried out: what failed before has nothing to do with what comes.
+    pub fn carried_out(&mut self) {
+        self.failures = 0;
+    }
+
     /// Somebody else wrote first: it is decided again on what they wrote.
     pub fn superseded(&mut self) {
         self.seen.clear();

@@ -3,14 +3,14 @@
 use muster_core::batch::{Change, JoinClocks, Look, Made, Probe, Probes, Sight};
 use muster_core::ec2::{CapacityType, Target};
 use muster_core::model::batch::{
-    AttemptOutcome, Batch, BatchPhase, BatchSpec, BatchStatus, CandidateRow, Hold, HoldReason,
+    AttemptOutcome, Batch, BatchPhase, BatchSpec, BatchStatus, CandidateRow, Hold, HoldReason, MemberState,
 };
-use muster_core::model::gang::Phase;
+use muster_core::model::gang::{Phase, Pod};
 use muster_core::offering::{Exclusion, Ranked};
 use muster_core::reason::Why;
 
 use super::compare;
-use super::scene::{NOW, Scene, after, batch, error, ranked, ranking, tags};
+use super::scene::{NOW, Scene, after, batch, error, having, member, ranked, ranking, tags};
 use crate::world::{self, at};
 
 fn fresh() -> Scene {
@@ -365,11 +365,38 @@ fn a_batch_that_nobody_wants_any_more_ends() {
                 labelled.labels.insert("muster.dev/batch".into(), "a-1-uid".into());
                 labelled.labels.insert(muster_core::ec2::TAG_BATCH.into(), "a-1-uid".into());
                 one.nodes.push(labelled);
-                one.pods.push(super::scene::member("a", 0, "i-1"));
+                one.pods.push(member("a", 0, "i-1"));
             }),
         ),
     ];
     compare("pending-unwanted", &rows);
+}
+
+#[test]
+fn nothing_is_launched_again_for_a_booking_whose_gang_has_gone() {
+    let booked = |used: bool, since: i64| {
+        offered(&[ranked("a")]).of_request().status(|status| {
+            status.used = used;
+            status.since = Some(at(NOW - since));
+        })
+    };
+    let consumed = |phase| {
+        booked(true, 900).with(|one| {
+            one.booked = Some("r");
+            one.gangs = vec![world::gang("a", phase, Vec::new())];
+            // Its pods are there again, and wait.
+            one.pods = vec![Pod { node: None, ..member("a", 0, "i-1") }];
+        })
+    };
+    let rows = [
+        ("nobody has used it yet", booked(false, 900)),
+        ("its gang has gone a moment ago", booked(true, 0)),
+        ("its gang has gone almost a quarter of an hour ago", booked(true, 899)),
+        ("its gang has gone a quarter of an hour ago", booked(true, 900)),
+        ("its gang has come again", consumed(Phase::Waiting)),
+        ("its gang has ended", consumed(Phase::Finished)),
+    ];
+    compare("pending-booking", &rows);
 }
 
 #[test]
@@ -410,6 +437,17 @@ fn a_failed_step_is_tried_again_after_a_pause_that_grows_and_is_reported_once_it
         }),
     ];
     compare("failures", &rows);
+}
+
+#[test]
+fn edits_prove_that_a_step_goes_on_once_they_have_been_made() {
+    let mut scene = Scene::new(having(BatchPhase::Draining, MemberState::Ready, &["i-1"])).with_nodes();
+    scene.memory.failures = 3;
+    let decided = scene.decide();
+    assert!(!decided.converge.is_empty() && !decided.succeeded, "what is to be made yet proves nothing: {decided:?}");
+    scene.memory.carried_out();
+    let decided = scene.decide();
+    assert!(!decided.converge.is_empty() && decided.succeeded, "{decided:?}");
 }
 
 #[test]
