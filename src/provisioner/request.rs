@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodTemplate;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -121,13 +122,12 @@ async fn answer(
         Err(message) => {
             set_condition(&mut status.conditions, ACCEPTED, false, BAD_REQUEST, &message, now);
             set_condition(&mut status.conditions, FAILED, true, BAD_REQUEST, &message, now);
-            return write(context, key, request, status).await;
+            return write(context, request, status).await;
         }
     };
     let uid = request.metadata.uid.as_deref().unwrap_or_default();
     let closed = is_closed(&status);
     let (round, batch) = current(context, state, uid, rounds(&status), closed).await?;
-    let name = batch_name(uid, round.max(1));
     if round > rounds(&status) {
         status.provisioning_class_details.insert(ROUND.to_owned(), round.to_string());
     }
@@ -137,15 +137,19 @@ async fn answer(
         parameters,
         closed,
         failed: is_true(&status.conditions, FAILED),
-        // A batch that was made before its round was written down is the first.
-        round: if batch.is_some() { round.max(1) } else { round },
+        round,
         provisioned: since(&status.conditions, PROVISIONED),
         used: is_true(&status.conditions, USED) || batch.is_some_and(|batch| was_used(batch)),
         batch: batch.map(|batch| seen(batch)),
     };
     match booking::answer(&seen, now) {
         Answer::Nothing => {}
-        Answer::Terminate => return terminate(context, &name).await,
+        Answer::Terminate => {
+            if let Some(batch) = batch {
+                terminate(context, &batch.name_any()).await?;
+            }
+            return Ok(());
+        }
         Answer::Book { round, revoke } => match plan(context, state, key, request, revoke).await? {
             Ok(spec) => {
                 let name = batch_name(uid, round);
@@ -164,7 +168,7 @@ async fn answer(
                 if !revoke {
                     set_condition(&mut status.conditions, PROVISIONED, false, "Pending", "", now);
                 }
-                return write(context, key, &announced, status).await;
+                return write(context, &announced, status).await;
             }
             // Nothing is known of any pool, as for a moment after each start: that is no answer.
             Err((_, message)) if revoke && context.pools.load().is_empty() => anyhow::bail!(message),
@@ -200,14 +204,14 @@ async fn answer(
         Answer::Failed { message } => {
             set_condition(&mut status.conditions, FAILED, true, "CapacityIsNotFound", &message, now);
             // Written down first: a batch that is deleted under a request that is still tried would be provisioned again.
-            write(context, key, request, status).await?;
+            write(context, request, status).await?;
             if let Some(batch) = batch {
                 terminate(context, &batch.name_any()).await?;
             }
             return Ok(());
         }
     }
-    write(context, key, request, status).await
+    write(context, request, status).await
 }
 
 /// The round of a request and its batch, if that is there.
@@ -245,19 +249,12 @@ async fn announce(
     request: &ProvisioningRequest,
     status: &ProvisioningRequestStatus,
 ) -> anyhow::Result<Option<ProvisioningRequest>> {
-    let requests: Api<ProvisioningRequest> = Api::namespaced(context.client.clone(), &key.namespace);
     if request.status.as_ref() == Some(status) {
         // Announced by a look that came no further.
-        let newest = requests.get_opt(&key.name).await?;
+        let newest = requests(context, &key.namespace).get_opt(&key.name).await?;
         return Ok(newest.filter(|newest| newest.metadata.resource_version == request.metadata.resource_version));
     }
-    let patch = json!({"metadata": {"resourceVersion": request.metadata.resource_version}, "status": status});
-    let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
-    match step(Step::WriteStatus, requests.patch_status(&key.name, &params, &patch)).await {
-        Ok(written) => Ok(Some(written)),
-        Err(kube::Error::Api(answer)) if answer.code == 409 || answer.code == 404 => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    patch(context, request, status).await
 }
 
 /// Topology requests a request may carry, under the keys that pods carry them.
@@ -296,20 +293,15 @@ fn was_used(batch: &NodeBatch) -> bool {
 /// Errors: the API server cannot be reached, or refuses; a request that changed meanwhile.
 pub(super) async fn note_use(context: &Context, batch: &NodeBatch) -> anyhow::Result<()> {
     let Some(owner) = batch.spec.provisioning_request_ref.as_ref().filter(|_| was_used(batch)) else { return Ok(()) };
-    let requests: Api<ProvisioningRequest> = Api::namespaced(context.client.clone(), &owner.namespace);
-    let Some(request) = requests.get_opt(&owner.name).await? else { return Ok(()) };
+    let Some(request) = requests(context, &owner.namespace).get_opt(&owner.name).await? else { return Ok(()) };
     let mut status = request.status.clone().unwrap_or_default();
     if request.metadata.uid.as_deref() != Some(&*owner.uid) || is_closed(&status) || is_true(&status.conditions, USED) {
         return Ok(());
     }
     set_condition(&mut status.conditions, USED, true, USED, "pods of the request ran on the nodes", now_real());
-    let patch = json!({"metadata": {"resourceVersion": request.metadata.resource_version}, "status": status});
-    let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
-    match step(Step::WriteStatus, requests.patch_status(&owner.name, &params, &patch)).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    let written = patch(context, &request, &status).await?;
+    // It may be gone too: that shows when it is read again.
+    written.map(drop).context("somebody else wrote it")
 }
 
 /// Whether nothing follows on a request any more.
@@ -463,28 +455,35 @@ async fn plan(
     }))
 }
 
+fn requests(context: &Context, namespace: &str) -> Api<ProvisioningRequest> {
+    Api::namespaced(context.client.clone(), namespace)
+}
+
+/// Writes the status of a request as it was read. `None`: somebody else wrote, or it is gone; the next look decides again.
+async fn patch(
+    context: &Context,
+    request: &ProvisioningRequest,
+    status: &ProvisioningRequestStatus,
+) -> anyhow::Result<Option<ProvisioningRequest>> {
+    let api = requests(context, request.metadata.namespace.as_deref().unwrap_or_default());
+    let patch = json!({"metadata": {"resourceVersion": request.metadata.resource_version}, "status": status});
+    let (name, params, patch) = (request.name_any(), PatchParams::default(), Patch::Merge(&patch));
+    match step(Step::WriteStatus, api.patch_status(&name, &params, &patch)).await {
+        Ok(written) => Ok(Some(written)),
+        Err(kube::Error::Api(answer)) if answer.code == 409 || answer.code == 404 => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 async fn write(
     context: &Context,
-    key: &ObjectKey,
     request: &ProvisioningRequest,
     status: ProvisioningRequestStatus,
 ) -> anyhow::Result<()> {
-    if request.status.as_ref() == Some(&status) {
-        return Ok(());
+    if request.status.as_ref() != Some(&status) {
+        patch(context, request, &status).await?;
     }
-    let requests: Api<ProvisioningRequest> = Api::namespaced(context.client.clone(), &key.namespace);
-    let patch = json!({
-        "metadata": {"resourceVersion": request.metadata.resource_version},
-        "status": status,
-    });
-    let written =
-        step(Step::WriteStatus, requests.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch))).await;
-    match written {
-        Ok(_) => Ok(()),
-        // Somebody else wrote; the next look decides again.
-        Err(kube::Error::Api(answer)) if answer.code == 409 => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    Ok(())
 }
 
 #[cfg(test)]

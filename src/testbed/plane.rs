@@ -64,7 +64,7 @@ static IDLE: Mutex<Vec<Plane>> = Mutex::new(Vec::new());
 
 /// Files of a cluster's folder that belong to what stays.
 fn stays(name: &str) -> bool {
-    const NAMES: [&str; 10] = [
+    const NAMES: [&str; 11] = [
         "audit-policy.yaml",
         "audit.log",
         "ca.crt",
@@ -75,9 +75,10 @@ fn stays(name: &str) -> bool {
         "service-account.key",
         "service-account.pub",
         "stages.yaml",
+        "tokens.csv",
     ];
     let logs = KEPT.iter().any(|component| name == format!("{component}.log"));
-    NAMES.contains(&name) || name == "tokens.csv" || name.ends_with(".kubeconfig") || logs
+    NAMES.contains(&name) || name.ends_with(".kubeconfig") || logs
 }
 
 /// What is installed on a cluster by our own reader.

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, PodTemplate};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -229,6 +230,15 @@ async fn book(stack: &Stack, count: u16) -> String {
     requests.create(&PostParams::default(), &request).await.unwrap().uid().unwrap()
 }
 
+/// A gang on the nodes of that booking.
+fn consumer(members: u16) -> Job {
+    TestJob::new("train", members)
+        .gpus(8)
+        .pod_annotation("muster.dev/gang", "train")
+        .pod_annotation(keys::CONSUME_PROVISIONING_REQUEST, "book")
+        .build()
+}
+
 /// Waits until the request is provisioned. What its status says of the class.
 async fn is_booked(stack: &Stack) -> BTreeMap<String, String> {
     let requests = &Api::<ProvisioningRequest>::namespaced(stack.admin().unwrap(), "ml");
@@ -295,12 +305,7 @@ async fn a_provisioning_request_books_nodes_that_the_job_that_names_it_runs_on()
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
     let names = node_names(&stack).await;
-    let job = TestJob::new("train", 8)
-        .gpus(8)
-        .pod_annotation("muster.dev/gang", "train")
-        .pod_annotation(keys::CONSUME_PROVISIONING_REQUEST, "book")
-        .build();
-    submit(&client, "ml", job).await;
+    submit(&client, "ml", consumer(8)).await;
 
     let pods = all_run(&stack, "ml", "train", 8).await;
 
@@ -354,12 +359,7 @@ async fn nothing_is_booked_that_cannot_be_written_down_and_used_nodes_are_not_bo
     may_write_requests(&stack, true).await;
     is_booked(&stack).await;
     may_write_requests(&stack, false).await;
-    let job = TestJob::new("train", 4)
-        .gpus(8)
-        .pod_annotation("muster.dev/gang", "train")
-        .pod_annotation(keys::CONSUME_PROVISIONING_REQUEST, "book")
-        .build();
-    submit(&client, "ml", job).await;
+    submit(&client, "ml", consumer(4)).await;
     all_run(&stack, "ml", "train", 4).await;
     batch_that(&stack, "the batch to be in use", |batch| phase_of(batch) == "InUse").await;
     delete_job(&stack, "train").await;

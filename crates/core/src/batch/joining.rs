@@ -449,7 +449,6 @@ pub(super) fn ready(case: &Case<'_>) -> Step<Turn> {
             return Ok(Turn::wait(Requeue::At(later(now, 2))).converge(edits));
         }
         status.phase = BatchPhase::InUse;
-        status.used = owner::is_booked(case.batch);
         status.deadline = None;
         status.idle_since = None;
         status.message = None;

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::case::{Case, Step};
 use super::decision::OwnerLook;
-use crate::model::batch::{Batch, BatchMember, BatchStatus, Owner, OwnerRef};
+use crate::model::batch::{Batch, BatchMember, BatchPhase, BatchStatus, Owner, OwnerRef};
 use crate::model::class::is_readable;
 use crate::model::gang::{Gang, Phase, Recognised};
 use crate::model::names::ObjectKey;
@@ -67,9 +67,23 @@ pub(super) fn is_gone(case: &Case<'_>) -> bool {
 }
 
 /// Whether its nodes are booked, for a gang that the batch does not know.
-pub(super) fn is_booked(batch: &Batch) -> bool {
+fn is_booked(batch: &Batch) -> bool {
     matches!(batch.spec.owner, Owner::Request(_))
 }
+
+/// Whether it is to be written down that a gang has run on booked nodes: whatever the phase, what was used is no loss when it is
+/// gone. An earlier version did not write it down with the phase.
+pub(super) fn is_first_use(case: &Case<'_>, next: Option<&BatchStatus>) -> bool {
+    let status = &case.batch.status;
+    let unnoted = is_booked(case.batch) && case.batch.newer.is_none() && !status.used;
+    unnoted
+        && (next.unwrap_or(status).phase == BatchPhase::InUse
+            || status.phase == BatchPhase::InUse
+            || is_used(case, status))
+}
+
+/// What is reported of a batch whose gang was evicted, as long as it may come again.
+pub(super) const NOT_COME_AGAIN: &str = "its gang was evicted and has not come again";
 
 /// Whether a gang has run on booked nodes, and none stands there or comes again. One that was evicted and has no pods yet is not known:
 /// whoever ends something by this waits for [`COMES_AGAIN`].

@@ -113,9 +113,7 @@ fn complete(case: &Case<'_>, mut turn: Turn) -> Decision {
     if succeeded {
         recovered(case, &mut turn);
     }
-    // Whatever the phase: what a gang has run on is no loss when it is gone.
-    let unnoted = owner::is_booked(case.batch) && case.batch.newer.is_none() && !case.batch.status.used;
-    if unnoted && owner::is_used(case, &case.batch.status) {
+    if owner::is_first_use(case, turn.next.as_ref()) {
         turn.next.get_or_insert_with(|| case.status()).used = true;
     }
     let before = &case.batch.status;

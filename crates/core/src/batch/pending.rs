@@ -20,7 +20,7 @@ fn of_used_booking(case: &Case<'_>) -> Option<Turn> {
     let mut next = case.status();
     let since = next.since.unwrap_or(case.world.now_real);
     if since.saturating_add(owner::COMES_AGAIN).is_ok_and(|due| due > case.world.now_real) {
-        next.message = Some("its gang was evicted and has not come again".to_owned());
+        next.message = Some(owner::NOT_COME_AGAIN.to_owned());
         return Some(Turn::write(next).requeue(Requeue::At(later(case.now(), 30))));
     }
     next.phase = BatchPhase::Draining;

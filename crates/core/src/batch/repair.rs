@@ -457,7 +457,6 @@ fn give_up(case: &Case<'_>, why: &str) -> Turn {
     if survives(case, &status, &BTreeSet::new()) {
         // It came, or went on, while the replacement was tried, and nothing makes it leave.
         status.phase = BatchPhase::InUse;
-        status.used = owner::is_booked(case.batch);
         return shrink(status, &BTreeSet::new());
     }
     let there = occupants(case, &status);

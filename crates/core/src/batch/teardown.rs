@@ -23,8 +23,6 @@ use crate::model::tags::TAG_BATCH;
 pub(super) fn in_use(case: &Case<'_>) -> Turn {
     let mut status = case.status();
     let now = case.now();
-    // Not written down by an earlier version.
-    status.used = owner::is_booked(case.batch);
     let ended = has_ended(case, &status);
     if !ended && !case.batch.deleting && is_left(case, &status) {
         return left(case, status);
@@ -74,7 +72,7 @@ fn left(case: &Case<'_>, mut status: BatchStatus) -> Turn {
     let since = *status.idle_since.get_or_insert(now);
     let due = since.saturating_add(owner::COMES_AGAIN).unwrap_or(Timestamp::MAX);
     if due > now || assigned(case.world.snapshot, &status) {
-        status.message = Some("its gang was evicted and has not come again".to_owned());
+        status.message = Some(owner::NOT_COME_AGAIN.to_owned());
         let next = if due > now { due.min(later(now, 30)) } else { later(now, 30) };
         return Turn::write(status).requeue(Requeue::At(next));
     }
@@ -91,7 +89,6 @@ pub(super) fn idle(case: &Case<'_>) -> Turn {
     let now = case.now();
     if owner::is_used(case, &status) && !has_ended(case, &status) {
         status.phase = BatchPhase::InUse;
-        status.used = owner::is_booked(case.batch);
         status.idle_since = None;
         status.message = None;
         return Turn::write(status);
