@@ -9,7 +9,9 @@ use muster_core::planner::plan::Refusal;
 use muster_core::reason::{Help, PoolChange};
 use muster_core::topology::Levels;
 
-use crate::document::{Code, Cost, Document, GangEntry, Gap, MarketType, NodeEntry, Outcome, ProvisionEntry, Reason};
+use crate::document::{
+    Code, Cost, Document, GangEntry, Gap, Ignored, MarketType, NodeEntry, Outcome, ProvisionEntry, Reason,
+};
 use crate::study::{Candidate, Detail, Study};
 
 /// Ignored objects named one by one.
@@ -49,17 +51,23 @@ pub fn render(study: &Study) -> String {
         columns(&mut out, &rows);
     }
     launches(&mut out, document);
-    if !document.ignored.is_empty() {
-        let _ = writeln!(out, "\nignored:");
-        for object in document.ignored.iter().take(IGNORED_SHOWN) {
-            let _ = writeln!(out, "  {} {}: {}", object.kind, object.name, object.why);
-        }
-        let more = document.ignored.len().saturating_sub(IGNORED_SHOWN);
-        if more > 0 {
-            let _ = writeln!(out, "  and {more} more");
-        }
-    }
+    ignored(&mut out, &document.ignored);
     out
+}
+
+/// Objects that play no part, if there are any.
+pub(crate) fn ignored(out: &mut String, objects: &[Ignored]) {
+    if objects.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\nignored:");
+    for Ignored { kind, name, why } in objects.iter().take(IGNORED_SHOWN) {
+        let _ = writeln!(out, "  {kind} {name}: {why}");
+    }
+    let more = objects.len().saturating_sub(IGNORED_SHOWN);
+    if more > 0 {
+        let _ = writeln!(out, "  and {more} more");
+    }
 }
 
 /// What is launched for ordinary pods, and what it costs.

@@ -9,7 +9,9 @@ use serde::Serialize;
 use super::remedies::{self, Remedy};
 use super::{ExplainError, asked_for, elsewhere, is_asked, suggestion};
 use crate::catalogue::Catalogue;
-use crate::document::{Code, GangEntry, Gap, MemberEntry, MemberState, Outcome, ProvisionEntry, Reason, RoleEntry};
+use crate::document::{
+    Code, GangEntry, Gap, Ignored, MemberEntry, MemberState, Outcome, ProvisionEntry, Reason, RoleEntry,
+};
 use crate::study::{Candidate, Detail, Study};
 
 /// Everything there is to say about one gang.
@@ -60,6 +62,8 @@ pub struct GangExplanation {
     /// What cannot be provisioned, with the reason.
     #[serde(rename = "leftOut")]
     pub excluded: Vec<Reason>,
+    /// For a gang that has no nodes: NodePools and their classes that play no part since they cannot be read.
+    pub ignored: Vec<Ignored>,
 }
 
 /// One level.
@@ -250,6 +254,9 @@ pub(super) fn of(
         chosen: candidate.chosen,
         rejected: candidate.rejected.clone(),
     };
+    let waits = matches!(entry.outcome, Outcome::Waiting | Outcome::Refused);
+    let sells = |object: &&Ignored| waits && ["NodePool", "EC2NodeClass"].contains(&object.kind.as_str());
+    let ignored = study.document.ignored.iter().filter(sells).cloned().collect();
     let headline = remedies::headline(entry, detail.why.as_ref(), detail.refusal.as_ref());
     GangExplanation {
         now: study.document.now,
@@ -273,5 +280,6 @@ pub(super) fn of(
         reasons: entry.reasons.clone(),
         candidates: detail.candidates.iter().map(choice).collect(),
         excluded: detail.excluded.clone(),
+        ignored,
     }
 }

@@ -12,7 +12,7 @@ use super::pod::PodExplanation;
 use super::remedies::{Remedy, groups};
 use crate::document::{Gap, MemberState, Reason};
 use crate::study::Candidate;
-use crate::table::{columns, offered, outcome, sentence};
+use crate::table::{columns, ignored, offered, outcome, sentence};
 
 /// Members and nodes named one by one.
 const SHOWN: usize = 40;
@@ -56,6 +56,7 @@ pub(super) fn gang(gang: &GangExplanation) -> String {
             let _ = writeln!(out, "  {}", sentence(reason, |key| level_name(&gang.levels, key)));
         }
     }
+    ignored(&mut out, &gang.ignored);
     if !gang.members.is_empty() {
         out.push('\n');
         let mut rows = vec![["ROLE", "RANK", "POD", "NODE", "STATE"].map(str::to_owned)];

@@ -52,6 +52,23 @@ fn a_refused_gang_is_reported_level_by_level_with_what_blocks_and_what_would_hel
 }
 
 #[test]
+fn a_gang_that_waits_beside_a_pool_that_cannot_be_read_is_reported_with_that_pool() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/remedies");
+    let text = std::fs::read_to_string(folder.join("beside.yaml")).unwrap();
+    let wrong = text.replace(r#""nodes": "1""#, r#""nodes": "one""#);
+    assert_ne!(text, wrong);
+    let ignored = "ignored:\n  NodePool gpu: spec.limits.nodes: \"one\" is not a quantity\n";
+    says(&ask(&wrong, &gang("train"), Format::Table).unwrap(), &[ignored]);
+    assert_eq!(json(&wrong, &gang("train"))["ignored"][0]["name"], "gpu");
+    assert!(!ask(&text, &gang("train"), Format::Table).unwrap().contains("ignored"));
+    // Who has a place needs none of it.
+    let enough =
+        wrong.replace(r#""muster.dev/gang-size": "3""#, r#""muster.dev/gang-size": "3", "muster.dev/gang-min": "1""#);
+    let placed = ask(&enough, &gang("train"), Format::Table).unwrap();
+    assert!(placed.contains("fits now") && !placed.contains("ignored"), "{placed}");
+}
+
+#[test]
 fn a_gang_that_is_provisioned_names_every_candidate_with_its_price() {
     let text = ask(&dump("buy"), &gang("next"), Format::Table).unwrap();
     says(
