@@ -6,7 +6,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ struct Followed {
     /// In milliseconds since the start.
     heard: AtomicU64,
     /// Nothing is decided once it is too old.
-    counts: bool,
+    counts: AtomicBool,
 }
 
 /// A watch is opened again after this at the latest.
@@ -53,13 +53,13 @@ impl Contacts {
             group: group_of(plural),
             plural,
             heard: AtomicU64::new(0),
-            counts: true,
+            counts: AtomicBool::new(true),
         });
         let owners = owners.iter().map(|kind| Followed {
             group: kind.served().group,
             plural: kind.served().plural,
             heard: AtomicU64::new(NEVER),
-            counts: *kind == Kind::Job,
+            counts: AtomicBool::new(*kind == Kind::Job),
         });
         Self { started: Instant::now(), max_age, kinds: kinds.chain(owners).collect() }
     }
@@ -69,7 +69,9 @@ impl Contacts {
     pub fn stale(&self) -> Option<&'static str> {
         let now = self.now();
         let oldest = u64::try_from(self.max_age.as_millis()).unwrap_or(u64::MAX);
-        let stale = |one: &&Followed| one.counts && now.saturating_sub(one.heard.load(Ordering::Relaxed)) > oldest;
+        let stale = |one: &&Followed| {
+            one.counts.load(Ordering::Relaxed) && now.saturating_sub(one.heard.load(Ordering::Relaxed)) > oldest
+        };
         self.kinds.iter().find(stale).map(|one| one.plural)
     }
 
@@ -77,7 +79,7 @@ impl Contacts {
     #[must_use]
     pub fn age(&self) -> Duration {
         let now = self.now();
-        let counted = self.kinds.iter().filter(|one| one.counts);
+        let counted = self.kinds.iter().filter(|one| one.counts.load(Ordering::Relaxed));
         let ages = counted.map(|one| now.saturating_sub(one.heard.load(Ordering::Relaxed)));
         Duration::from_millis(ages.max().unwrap_or(0))
     }
@@ -101,6 +103,14 @@ impl Contacts {
     #[must_use]
     pub fn silence(&self) -> Duration {
         self.max_age.mul_f32(0.8).min(SILENCE)
+    }
+
+    /// Whether a kind counts, from now on: one that the cluster does not serve any more is never heard from.
+    pub(super) fn count(&self, plural: &str, counts: bool) {
+        for one in self.kinds.iter().filter(|one| one.plural == plural) {
+            one.heard.store(self.now(), Ordering::Relaxed);
+            one.counts.store(counts, Ordering::Relaxed);
+        }
     }
 
     fn heard(&self, kind: usize) {
@@ -234,6 +244,13 @@ mod tests {
         long_ago(2);
         assert!(contacts.since(Kind::JobSet).unwrap() >= Duration::from_secs(150));
         assert_eq!((contacts.stale(), contacts.age() < Duration::from_secs(150)), (None, true), "other gangs go on");
+        long_ago(3);
+        assert_eq!(contacts.stale(), Some("jobs"));
+        contacts.count("jobs", false);
+        long_ago(3);
+        assert_eq!(contacts.stale(), None, "nobody waits for what is not served any more");
+        contacts.count("jobs", true);
+        assert_eq!(contacts.stale(), None, "it has just come");
         long_ago(3);
         assert_eq!(contacts.stale(), Some("jobs"));
     }

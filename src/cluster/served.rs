@@ -52,6 +52,31 @@ pub(super) async fn until_served(
     }
 }
 
+/// Looks in a row that do not find a kind before it counts as removed.
+const GONE: u32 = 3;
+
+/// Returns once the cluster has stopped serving a kind, which removes every object of it; `false`: nobody listens any more.
+pub(super) async fn until_gone(
+    client: &Client,
+    group_version: &str,
+    plural: &str,
+    sender: &mpsc::Sender<Change>,
+) -> bool {
+    let mut missing = 0;
+    while missing < GONE {
+        tokio::select! {
+            () = tokio::time::sleep(PROBE) => {}
+            () = sender.closed() => return false,
+        }
+        missing = match resources(client, group_version).await {
+            Ok(served) if !served.iter().any(|name| name == plural) => missing + 1,
+            // What cannot be asked says nothing.
+            Ok(_) | Err(_) => 0,
+        };
+    }
+    true
+}
+
 /// Nobody waits for the first lists of these kinds any more.
 pub(super) async fn unawaited(kinds: &[&'static str], sender: &mpsc::Sender<Change>) {
     for kind in kinds {

@@ -19,11 +19,11 @@ use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningReque
 use serde::{Deserialize, Deserializer};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::contact::{ContactLayer, Contacts};
 use super::follow::{Change, watch};
-use super::served::{resources, until_served};
+use super::served::{resources, until_gone, until_served};
 use super::store::{Store, object_key};
 use super::{dra, owners};
 use crate::progress::Beat;
@@ -80,7 +80,6 @@ pub async fn run(
     config: kube::Config,
     contacts: Arc<Contacts>,
     mut store: Store,
-    options: WatchOptions,
     beat: Beat,
     cancel: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -106,11 +105,7 @@ pub async fn run(
     watches.spawn(watch::<NodeBatch>(client.clone(), "nodebatches", reopen, sender.clone(), Change::Batch));
     watches.spawn(watch::<NodePool>(client.clone(), "nodepools", reopen, sender.clone(), Change::Pool));
     watches.spawn(watch::<EC2NodeClass>(client.clone(), "ec2nodeclasses", reopen, sender.clone(), Change::Class));
-    if options.provisioning_requests {
-        watches.spawn(watch::<ProvisioningRequest>(client, REQUESTS.1, reopen, sender, Change::Request));
-    } else {
-        watches.spawn(later_requests(client, reopen, sender));
-    }
+    watches.spawn(requests(client, contacts, reopen, sender));
     let (started, mut listed) = (Instant::now(), false);
     let mut relists = Relists::default();
     let mut changes = Vec::with_capacity(BURST);
@@ -150,12 +145,23 @@ fn watching(mut config: kube::Config, contacts: &Arc<Contacts>) -> anyhow::Resul
     Ok(client.with_layer(&ContactLayer(Arc::clone(contacts))).build())
 }
 
-/// ProvisioningRequests, once their definition is there: it comes with Kueue or Cluster Autoscaler.
-async fn later_requests(client: Client, reopen: u32, sender: mpsc::Sender<Change>) {
+/// ProvisioningRequests, while their definition is there: it comes and goes with Kueue or Cluster Autoscaler.
+async fn requests(client: Client, contacts: Arc<Contacts>, reopen: u32, sender: mpsc::Sender<Change>) {
     let (group_version, plural) = REQUESTS;
-    if until_served(&client, group_version, plural, &sender, &[]).await {
-        info!(group_version, "the cluster serves ProvisioningRequests by now: watched");
-        watch::<ProvisioningRequest>(client, plural, reopen, sender, Change::Request).await;
+    while until_served(&client, group_version, plural, &sender, &[]).await {
+        info!(group_version, "the cluster serves ProvisioningRequests: watched");
+        contacts.count(plural, true);
+        tokio::select! {
+            () = watch::<ProvisioningRequest>(client.clone(), plural, reopen, sender.clone(), Change::Request) => return,
+            listens = until_gone(&client, group_version, plural, &sender) => if !listens { return },
+        }
+        warn!(group_version, "the cluster serves no ProvisioningRequests any more: those there were are gone");
+        contacts.count(plural, false);
+        for event in [Event::Init, Event::InitDone] {
+            if sender.send(Change::Request(event)).await.is_err() {
+                return;
+            }
+        }
     }
 }
 

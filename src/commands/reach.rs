@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::{Api, Client};
+use muster_api::crd::served::unknown;
 use muster_core::ec2::{CallError, ClusterAccess, EksCluster, Surroundings, complete, is_incomplete, wrong_access};
 use muster_ec2::{ClientOptions, Credentials, describe_cluster};
 use tokio_util::sync::CancellationToken;
@@ -47,7 +48,24 @@ pub(super) async fn way(client: &Client, given: ClusterAccess, options: &ClientO
         wrong.push(format!("eks:DescribeCluster of cluster.name {name}: {error}"));
     }
     let vpc = cluster.and_then(Result::ok).and_then(|cluster| cluster.vpc);
-    Way { access, vpc, problem: (!wrong.is_empty()).then(|| wrong.join("; ")) }
+    Way { access, vpc, problem: (!wrong.is_empty()).then(|| wrong.join("; ")), outdated: outdated(client).await }
+}
+
+/// What the definitions of our kinds do not know. A cluster that does not tell is taken to know all.
+async fn outdated(client: &Client) -> Option<String> {
+    let request = http::Request::get("/openapi/v3/apis/muster.dev/v1alpha1").body(Vec::new()).ok()?;
+    let served: serde_json::Value = match client.request(request).await {
+        Ok(served) => served,
+        Err(error) => {
+            warn!(%error, "the API server does not tell what the definitions of our kinds know");
+            return None;
+        }
+    };
+    let unknown = unknown(&served);
+    (!unknown.is_empty()).then(|| {
+        let unknown = unknown.join(", ");
+        format!("the definitions on the cluster are older than this Muster and drop {unknown}: apply manifests/crds, or upgrade the chart muster-crd")
+    })
 }
 
 /// What was found of the cluster.
@@ -62,16 +80,16 @@ pub(super) struct Reached {
 /// but the endpoint that its nodes reach.
 pub(super) async fn access(client: &Client, given: ClusterAccess, options: &ClientOptions) -> Reached {
     let own = std::fs::read(SERVICE_ACCOUNT_CA).map(|pem| BASE64.encode(pem)).ok();
-    if options.endpoint_url.as_deref().is_some_and(is_local) {
-        // The simulator's machines have no kubelet that could use it.
-        return Reached { access: complete(given, None, own.as_deref(), Some(SIMULATED_SERVICES)), cluster: None };
-    }
-    let cluster = if is_incomplete(&given) { Some(describe_cluster(options.clone(), &given.name).await) } else { None };
+    let local = options.endpoint_url.as_deref().is_some_and(is_local);
+    let mut cluster =
+        if is_incomplete(&given) { Some(describe_cluster(options.clone(), &given.name).await) } else { None };
+    // Few simulated accounts have a cluster of that name, and their machines have no kubelet that would miss it.
+    cluster = cluster.filter(|found| found.is_ok() || !local);
     if let Some(Err(error)) = &cluster {
         warn!(cluster = given.name, %error, "EKS does not say how the cluster is reached");
     }
     let described = cluster.as_ref().and_then(|found| found.as_ref().ok()).map(|cluster| &cluster.access);
-    let mut access = complete(given, described, own.as_deref(), None);
+    let mut access = complete(given, described, own.as_deref(), local.then_some(SIMULATED_SERVICES));
     if access.service_cidr.is_empty() {
         match services(client).await {
             Ok(range) => access = complete(access, None, None, range.as_deref()),
@@ -81,9 +99,9 @@ pub(super) async fn access(client: &Client, given: ClusterAccess, options: &Clie
     Reached { access, cluster }
 }
 
-/// What keeps nodes from joining, as it is known now.
+/// What keeps nodes from being launched, as it is known now.
 fn problem(known: &WaySource) -> Option<String> {
-    known.load().problem.clone()
+    known.load().wrong().map(str::to_owned)
 }
 
 /// First and longest pause between two looks for a way that is not there yet.
@@ -107,11 +125,9 @@ where
         }
         pause = pause.saturating_mul(2).min(longest);
         let found = look().await;
-        match &found.problem {
-            None => info!("nodes can join the cluster"),
-            Some(message) if *message != before => {
-                error!(%message, "nothing is launched: nodes could not join the cluster")
-            }
+        match found.wrong() {
+            None => info!("nodes can be launched, and join the cluster"),
+            Some(message) if message != before => error!(message, "nothing is launched"),
             Some(_) => {}
         }
         known.store(Arc::new(found));
@@ -174,7 +190,8 @@ mod tests {
             certificate_authority: nothing(),
             service_cidr: nothing(),
         };
-        Way { access, vpc: problem.is_none().then(|| "vpc-1".to_owned()), problem: problem.map(str::to_owned) }
+        let vpc = problem.is_none().then(|| "vpc-1".to_owned());
+        Way { access, vpc, problem: problem.map(str::to_owned), outdated: None }
     }
 
     #[tokio::test]

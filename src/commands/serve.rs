@@ -147,7 +147,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     tasks.serve("extender", config.extender, extender::router(extender), config.tls.clone(), counted).await?;
     tasks.spawn(
         "watches",
-        cluster::run(reach, Arc::clone(cluster.contacts()), store, watches, progress.of("watches"), cancel.clone()),
+        cluster::run(reach, Arc::clone(cluster.contacts()), store, progress.of("watches"), cancel.clone()),
     );
     tasks.spawn("barrier", Arc::clone(&barrier).run(cancel.clone()));
 
@@ -396,8 +396,8 @@ async fn provisioner(
     let cluster_uid = system.metadata.uid.context("the namespace kube-system has no UID")?;
     let ec2_options = options.clone();
     let way = reach::way(client, config.access.clone(), &options).await;
-    if let Some(message) = &way.problem {
-        error!(%message, "nothing is launched: nodes could not join the cluster");
+    if let Some(message) = way.wrong() {
+        error!(message, "nothing is launched");
     }
     let way: WaySource = Arc::new(ArcSwap::from_pointee(way));
     let look = {

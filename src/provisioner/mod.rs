@@ -51,12 +51,21 @@ pub struct Way {
     pub vpc: Option<String>,
     /// Why that way cannot be right, if it cannot: then nothing is launched.
     pub problem: Option<String>,
+    /// What the definitions of our kinds on the cluster do not know, if they are older than this Muster: then nothing is launched either.
+    pub outdated: Option<String>,
 }
 
 impl Way {
+    /// Why nothing, or almost nothing, is launched.
+    #[must_use]
+    pub fn wrong(&self) -> Option<&str> {
+        self.outdated.as_deref().or(self.problem.as_deref())
+    }
+
     /// Why nodes of a class could not join by it, if they could not. Images of one's own may know the way to the cluster by themselves.
     fn problem_for(&self, class: &EC2NodeClass) -> Option<&str> {
-        self.problem.as_deref().filter(|_| node_class::family(class) != Family::Custom)
+        let unreachable = self.problem.as_deref().filter(|_| node_class::family(class) != Family::Custom);
+        self.outdated.as_deref().or(unreachable)
     }
 }
 

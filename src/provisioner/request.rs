@@ -251,7 +251,7 @@ async fn announce(
 ) -> anyhow::Result<Option<ProvisioningRequest>> {
     if request.status.as_ref() == Some(status) {
         // Announced by a look that came no further.
-        let newest = requests(context, &key.namespace).get_opt(&key.name).await?;
+        let newest = get(context, &key.namespace, &key.name).await?;
         return Ok(newest.filter(|newest| newest.metadata.resource_version == request.metadata.resource_version));
     }
     patch(context, request, status).await
@@ -293,7 +293,7 @@ fn was_used(batch: &NodeBatch) -> bool {
 /// Errors: the API server cannot be reached, or refuses; a request that changed meanwhile.
 pub(super) async fn note_use(context: &Context, batch: &NodeBatch) -> anyhow::Result<()> {
     let Some(owner) = batch.spec.provisioning_request_ref.as_ref().filter(|_| was_used(batch)) else { return Ok(()) };
-    let Some(request) = requests(context, &owner.namespace).get_opt(&owner.name).await? else { return Ok(()) };
+    let Some(request) = get(context, &owner.namespace, &owner.name).await? else { return Ok(()) };
     let mut status = request.status.clone().unwrap_or_default();
     if request.metadata.uid.as_deref() != Some(&*owner.uid) || is_closed(&status) || is_true(&status.conditions, USED) {
         return Ok(());
@@ -457,6 +457,21 @@ async fn plan(
 
 fn requests(context: &Context, namespace: &str) -> Api<ProvisioningRequest> {
     Api::namespaced(context.client.clone(), namespace)
+}
+
+/// A request as it is now; `None` if it is gone, or gone with the definition of its kind, of which the API server knows no path then.
+///
+/// Errors: the API server's.
+pub(super) async fn get(
+    context: &Context,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<ProvisioningRequest>, kube::Error> {
+    match requests(context, namespace).get(name).await {
+        Ok(request) => Ok(Some(request)),
+        Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Writes the status of a request as it was read. `None`: somebody else wrote, or it is gone; the next look decides again.

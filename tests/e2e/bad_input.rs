@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use muster::testbed::request::request;
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Stack, eventually, pools};
@@ -11,7 +12,8 @@ use muster_api::crd::{EC2NodeClass, NodePool};
 use muster_ec2_sim::Scenario;
 use serde_json::{Value, json};
 
-use crate::support::{DEADLINE, all_run, gangs, leaves, options, says, stack, submit};
+use crate::cloud::{gang_job, journal, launched_fleets, provisioning_stack};
+use crate::support::{DEADLINE, all_run, gangs, leaves, logs, options, says, stack, submit};
 
 /// Waits until the object's condition `Ready` is false and its message contains `text`.
 async fn not_ready<K>(stack: &Stack, name: &str, text: &str)
@@ -130,4 +132,39 @@ async fn what_cannot_be_read_is_stated_and_everybody_else_goes_on() {
     let job = TestJob::new("good", 2).gpus(8).pod_annotation("muster.dev/gang", "good").build();
     submit(&client, "ml", job).await;
     all_run(&stack, "ml", "good", 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_launched_while_the_definition_of_nodebatches_is_older_than_muster_and_afterwards_it_is() {
+    let Some(stack) = provisioning_stack(&Scenario::demo(), 20, "1s").await else { return };
+    let client = &stack.admin().unwrap();
+    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+    let name = "nodebatches.muster.dev";
+    let newer = definitions.get(name).await.unwrap();
+    let mut older = serde_json::to_value(&newer.spec.versions).unwrap();
+    let status = older.pointer_mut("/0/schema/openAPIV3Schema/properties/status/properties").unwrap();
+    status.as_object_mut().unwrap().remove("instanceType").unwrap();
+    let older = Patch::Merge(json!({"spec": {"versions": older}}));
+    definitions.patch(name, &PatchParams::default(), &older).await.unwrap();
+    eventually(DEADLINE, "the older definition to be served", || async move {
+        let path = http::Request::get("/openapi/v3/apis/muster.dev/v1alpha1").body(Vec::new()).unwrap();
+        let served: Value = client.request(path).await?;
+        let batch = &served["components"]["schemas"]["dev.muster.v1alpha1.NodeBatch"]["properties"]["status"];
+        let known = &batch["properties"];
+        Ok::<_, kube::Error>((known["attempts"].is_object() && known["instanceType"].is_null()).then_some(()))
+    })
+    .await
+    .unwrap();
+
+    // The binary is replaced, its definitions are not.
+    crate::crash::restart(&stack, None).await;
+    submit(client, "ml", gang_job("train", 8)).await;
+    logs(&stack, "older than this Muster and drop NodeBatch.status.instanceType", DEADLINE).await;
+    not_ready::<EC2NodeClass>(&stack, "gpu", "upgrade the chart muster-crd").await;
+    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 0, "nothing is launched whose status is half kept");
+
+    let mended = Patch::Merge(json!({"spec": {"versions": newer.spec.versions}}));
+    definitions.patch(name, &PatchParams::default(), &mended).await.unwrap();
+    all_run(&stack, "ml", "train", 8).await;
+    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1);
 }

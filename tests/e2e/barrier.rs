@@ -137,7 +137,6 @@ impl Rig {
             config(&plane).await,
             contacts,
             store,
-            watches,
             Progress::default().of("watches"),
             cancel.clone(),
         ));

@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, PodTemplate};
@@ -25,7 +27,9 @@ use crate::cloud::{
     instances, invariants_hold, journal, launched_fleets, node_names, phase_of, provisioning_stack,
     provisioning_stack_with, zone_of, zones,
 };
-use crate::support::{DEADLINE, all_run, choices, leaves, no_errors, node_of, options, phase, says, stack, submit};
+use crate::support::{
+    DEADLINE, all_run, choices, leaves, logs, no_errors, node_of, options, phase, says, stack, submit,
+};
 
 /// EC2's minutes pass in seconds.
 const FACTOR: u32 = 20;
@@ -48,6 +52,29 @@ async fn a_gang_on_an_empty_cluster_is_provisioned_in_one_call_and_terminated_wh
     .await;
     delete_job(&stack, "train").await;
     everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_reach_the_cluster_as_eks_describes_it_of_which_the_name_alone_is_configured() {
+    let mut scenario = Scenario::demo();
+    let described = scenario.clusters[0].clone();
+    scenario.clusters[0].name = "prod".to_owned();
+    scenario.clusters[0].service_cidr = "10.55.0.0/16".to_owned();
+    let config = json!({"cluster": {"name": "prod"}});
+    let Some(stack) = provisioning_stack_with(&scenario, FACTOR, "60s", config).await else { return };
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
+    all_run(&stack, "ml", "train", 8).await;
+
+    let journal = journal(&stack, 0).await;
+    let asked = journal.iter().filter(|entry| entry["operation"] == "DescribeCluster").count();
+    assert!(asked > 0, "EKS was not asked");
+    let template = journal.iter().find(|entry| entry["operation"] == "CreateLaunchTemplate").unwrap();
+    let data = template["parameters"]["LaunchTemplateData.UserData"].as_str().unwrap();
+    let data = String::from_utf8(BASE64.decode(data).unwrap()).unwrap();
+    for known in ["prod", &described.endpoint, &described.certificate_authority, "10.55.0.0/16"] {
+        assert!(data.contains(known), "{known} is missing from\n{data}");
+    }
     no_errors(&stack);
 }
 
@@ -278,6 +305,13 @@ async fn requests_are_provisioned_for_without_a_restart_once_their_definition_is
     .unwrap();
     let uid = book(&stack, 1).await;
     assert_eq!(is_booked(&stack).await["BookingUID"], uid);
+
+    // Whoever removes the definition removes every request. Nobody waits for news of them from then on.
+    definitions.delete(name, &DeleteParams::default()).await.unwrap();
+    everything_is_terminated(&stack).await;
+    logs(&stack, "serves no ProvisioningRequests any more", DEADLINE * 2).await;
+    submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
+    all_run(&stack, "ml", "train", 8).await;
     no_errors(&stack);
 }
 

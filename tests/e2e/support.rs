@@ -166,6 +166,17 @@ pub(crate) async fn says(stack: &Stack, namespace: &str, name: &str, text: &str)
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
 }
 
+/// Waits until a line of `muster serve` contains `text`.
+pub(crate) async fn logs(stack: &Stack, text: &str, deadline: Duration) {
+    let log = &stack.cluster.log(Component::Muster(0));
+    eventually(deadline, format!("muster serve to log {text:?}"), || async move {
+        let log = std::fs::read_to_string(log)?;
+        Ok::<_, std::io::Error>(log.contains(text).then_some(()))
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+}
+
 /// Looks that `muster serve` wrote no line of level ERROR and did not panic, over all its restarts. The client's own lines
 /// about an API server that does not answer are no errors of Muster's.
 pub(crate) fn no_errors(stack: &Stack) {

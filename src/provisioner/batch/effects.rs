@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod as PodObject, Taint, Toleration};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
-use muster_api::crd::{Gang, JoinBlocked, JoinProbes, NodeBatch, NodePool, ProvisioningRequest};
+use muster_api::crd::{Gang, JoinBlocked, JoinProbes, NodeBatch, NodePool};
 use muster_api::{batch_state, books, keys, pod_state};
 use muster_core::batch::{
     BatchEvent, Booking, Change, Converge, Look, Made, Note, OwnerLook, Probes, Sight, dollars, gone,
@@ -97,8 +97,8 @@ async fn lives(context: &Context, owner: &OwnerLook) -> anyhow::Result<bool> {
             }))
         }
         OwnerLook::Request { key, uid } => {
-            let api: Api<ProvisioningRequest> = Api::namespaced(context.client.clone(), &key.namespace);
-            let seen = api.get_opt(&key.name).await.context("look up the ProvisioningRequest of the NodeBatch")?;
+            let seen = request::get(context, &key.namespace, &key.name).await;
+            let seen = seen.context("look up the ProvisioningRequest of the NodeBatch")?;
             Ok(seen.is_some_and(|seen| seen.uid().as_deref() == Some(uid)))
         }
     }

@@ -5,6 +5,7 @@ pub mod gang;
 pub mod node_batch;
 pub mod node_pool;
 pub mod provisioning_request;
+pub mod served;
 
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

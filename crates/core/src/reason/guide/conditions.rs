@@ -209,9 +209,11 @@ pub(super) const CONDITIONS: [Row; 49] = [
         Of::Condition,
         "The EC2NodeClass is not Ready.",
         "Nodes could not join: endpoint, certificate authority or service range of the cluster are missing or contradict the cluster, or \
-         there is no Region. Gangs are scheduled on the nodes there are.",
+         there is no Region. Or what would be written down of nodes would be lost: the definitions of Muster's kinds on the cluster are older \
+         than Muster. Gangs are scheduled on the nodes there are.",
         &[
             "Correct cluster.* or ec2.region in the configuration, as the message names it.",
+            "Where it names definitions, apply manifests/crds or upgrade the chart muster-crd; that is noticed within five minutes.",
             "What EKS did not say, for want of credentials perhaps, it is asked again by itself.",
         ],
     ),
