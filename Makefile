@@ -31,12 +31,16 @@ demo: ## Start a whole cluster on this machine and watch a gang get its nodes; D
 tour: ## Look at a recorded cluster in the browser: needs Rust alone and a few minutes; TOUR_ARGS are passed on (top, explain, html)
 	cargo run --package muster-viewer --bin muster-tour -- $(TOUR_ARGS)
 
-# An end-to-end test waits more than it works: with one to a core half the machine is idle, with two the slowest miss deadlines.
-TEST_THREADS := $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) / 2)))
+# An end-to-end test waits more than it works: with one to a core half the machine is idle.
+TEST_THREADS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))))
 
 # What needs more than Go and Rust, minutes of its own, or a machine that does nothing else: test-helm, test-upgrade,
 # test-getting-started, test-slis.
 ELSEWHERE := helm:: upgrade:: first_contact:: slis::
+
+# What computes for minutes and waits for nothing runs beside them, on what of the processor they leave.
+BESIDE := batch:: packing::
+IDLE := $(shell command -v chrt >/dev/null 2>&1 && echo chrt --idle 0 || echo nice -n 19)
 
 test: ## Run every test, the end-to-end suite on a real control plane included
 	@$(call control-plane,$(if $(filter true,$(CI)),make test: CI runs no less than everything: ,make test: the end-to-end tests do not run: )); \
@@ -47,7 +51,11 @@ test: ## Run every test, the end-to-end suite on a real control plane included
 	esac; \
 	echo "cargo test --workspace"; \
 	echo "excluded, each with a target of its own: $(ELSEWHERE)"; \
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(TEST_THREADS)} cargo test --workspace -- $(addprefix --skip ,$(ELSEWHERE))
+	cargo test --workspace --no-run || exit 1; \
+	beside=$$(mktemp) && trap 'rm -f "$$beside"' EXIT; \
+	$(IDLE) cargo test --quiet --workspace --tests -- $(BESIDE) >"$$beside" 2>&1 & computing=$$!; \
+	rc=0; RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(TEST_THREADS)} cargo test --workspace -- $(addprefix --skip ,$(ELSEWHERE) $(BESIDE)) || rc=$$?; \
+	echo "beside these, $(BESIDE):"; wait $$computing || rc=$$?; cat "$$beside"; exit $$rc
 
 test-observability: ## Hold alerts and dashboards against promtool, which is built once from its Go module
 	@promtool=$$(hack/prometheus/build.sh); case $$? in \

@@ -4,6 +4,7 @@
 #
 #   hack/control-plane/build.sh            build what is missing, print the folder on stdout
 #   hack/control-plane/build.sh --print    print the folder, build nothing
+#   hack/control-plane/build.sh --check    see whether it can be built here, and build nothing: 3 where Go is missing or too old
 #   MUSTER_KUBERNETES=v1.36.3 hack/control-plane/build.sh
 #                                          the same for another version of Kubernetes
 #   MUSTER_KUBERNETES=v1.36.3 hack/control-plane/build.sh --scheduler
@@ -56,6 +57,10 @@ go_version="$(GOTOOLCHAIN=local go env GOVERSION | sed -n 's/.*go\([0-9][0-9.]*\
 if ! printf '1.26\n%s\n' "${go_version:-0}" | sort -V | head -n 1 | grep -qx 1.26; then
   say "Go ${go_version:-of an unknown version} is too old: Kubernetes $kubernetes_version needs Go 1.26 or newer"
   exit 3
+fi
+
+if [ "${1:-}" = "--check" ]; then
+  exit 0
 fi
 
 mkdir -p "$out"

@@ -115,6 +115,12 @@ impl Simulator {
         self.settled().journal.entries().to_vec()
     }
 
+    /// How many requests have come in so far.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.settled().journal.entries().len()
+    }
+
     /// Every invariant that can be judged here, as of now.
     #[must_use]
     pub fn invariants(&self) -> Vec<Invariant> {
