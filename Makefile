@@ -51,11 +51,11 @@ test: ## Run every test, the end-to-end suite on a real control plane included
 	esac; \
 	echo "cargo test --workspace"; \
 	echo "excluded, each with a target of its own: $(ELSEWHERE)"; \
-	cargo test --workspace --no-run || exit 1; \
+	cargo test --workspace --tests --no-run || exit 1; \
 	beside=$$(mktemp) && trap 'rm -f "$$beside"' EXIT; \
-	$(IDLE) cargo test --quiet --workspace --tests -- $(BESIDE) >"$$beside" 2>&1 & computing=$$!; \
-	rc=0; RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(TEST_THREADS)} cargo test --workspace -- $(addprefix --skip ,$(ELSEWHERE) $(BESIDE)) || rc=$$?; \
-	echo "beside these, $(BESIDE):"; wait $$computing || rc=$$?; cat "$$beside"; exit $$rc
+	{ $(IDLE) cargo test --quiet --workspace --tests -- $(BESIDE) && $(IDLE) cargo test --quiet --workspace --doc; } >"$$beside" 2>&1 & computing=$$!; \
+	rc=0; RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(TEST_THREADS)} cargo test --workspace --tests -- $(addprefix --skip ,$(ELSEWHERE) $(BESIDE)) || rc=$$?; \
+	echo "beside these, $(BESIDE) and documentation:"; wait $$computing || rc=$$?; cat "$$beside"; exit $$rc
 
 test-observability: ## Hold alerts and dashboards against promtool, which is built once from its Go module
 	@promtool=$$(hack/prometheus/build.sh); case $$? in \
@@ -203,7 +203,8 @@ test-choices: ## Run the EC2 suites with every undocumented answer of EC2 flippe
 	@$(call control-plane,make test-choices: not possible without the real Kubernetes control plane: )
 	@set -e; for choice in $(if $(filter each,$(CHOICES)),$(CHOICE_NAMES),$(CHOICES)); do \
 		echo "choice $$choice"; \
-		MUSTER_SIM_CHOICE=$$choice cargo test --quiet --workspace --test e2e -- provisioning:: ways:: repair:: denied:: bad_input:: scenarios::; \
+		MUSTER_SIM_CHOICE=$$choice cargo test --quiet --workspace --test e2e -- provisioning:: ways:: repair:: denied:: bad_input:: scenarios:: killed::; \
+		MUSTER_SIM_CHOICE=$$choice cargo test --quiet --workspace --test it -- doctor::; \
 	done
 
 # Per version of the API server: its own kube-scheduler, and the one of the minor version below (1.35 has none here).

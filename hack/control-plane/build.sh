@@ -115,8 +115,8 @@ build() { # build MODULE_FOLDER BINARY PACKAGE
   fi
   local from=$SECONDS
   say "building $2 …"
-  # A binary appears under its name only when it is whole.
-  (cd "$1" && GOFLAGS=-mod=readonly CGO_ENABLED=0 go build -trimpath \
+  # A binary appears under its name only when it is whole. What -s -w would leave out of it is not made for its packages either.
+  (cd "$1" && GOFLAGS=-mod=readonly CGO_ENABLED=0 go build -trimpath -gcflags=all=-dwarf=false \
     -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$kubernetes_version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(echo "$kubernetes_version" | cut -d. -f2)" \
     -o "$out/.$2.$$.partial" "$3") >&2 9>&-
   mv "$out/.$2.$$.partial" "$out/$2"

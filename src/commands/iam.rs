@@ -153,6 +153,19 @@ mod tests {
     }
 
     #[test]
+    fn every_arn_of_a_policy_is_of_its_partition() {
+        let china = IamArgs { region: "cn-north-1".to_owned(), partition: "aws-cn".to_owned(), ..args() };
+        let policy = render(&china).unwrap();
+        let arns: Vec<&str> = policy.split('"').filter(|text| text.starts_with("arn:")).collect();
+        assert!(arns.len() > 5, "{policy}");
+        for arn in arns {
+            assert!(arn.starts_with("arn:aws-cn:"), "{arn}");
+            assert!(!arn.contains("us-"), "{arn}");
+        }
+        assert!(policy.contains("\"ec2.amazonaws.com.cn\""), "to whom the role may be passed: {policy}");
+    }
+
+    #[test]
     fn a_value_that_cannot_stand_in_a_policy_is_refused_by_name() {
         type Change = fn(&mut IamArgs);
         let wrong: [(&str, Change); 7] = [

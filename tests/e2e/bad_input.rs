@@ -12,7 +12,7 @@ use muster_api::crd::{EC2NodeClass, NodePool};
 use muster_ec2_sim::Scenario;
 use serde_json::{Value, json};
 
-use crate::cloud::{gang_job, journal, launched_fleets, provisioning_stack};
+use crate::cloud::{gang_job, journal, launched_fleets, provisioning_stack, provisioning_stack_with};
 use crate::support::{DEADLINE, all_run, gangs, leaves, logs, options, says, stack, submit};
 
 /// Waits until the object's condition `Ready` is false and its message contains `text`.
@@ -166,5 +166,43 @@ async fn nothing_is_launched_while_the_definition_of_nodebatches_is_older_than_m
     let mended = Patch::Merge(json!({"spec": {"versions": newer.spec.versions}}));
     definitions.patch(name, &PatchParams::default(), &mended).await.unwrap();
     all_run(&stack, "ml", "train", 8).await;
+    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1);
+}
+
+/// Starts `muster serve` again with this block `cluster`. Its endpoint of AWS is the simulator's under an address that is not known as one,
+/// so that everything is asked and checked as in an account.
+async fn serve_reaching(stack: &Stack, cluster: &Value) {
+    stack.kill_muster().unwrap();
+    let mut config: Value = serde_json::from_str(&std::fs::read_to_string(stack.config()).unwrap()).unwrap();
+    config["cluster"] = cluster.clone();
+    let endpoint = config["ec2"]["endpointUrl"].as_str().unwrap().replace("127.0.0.1", "0.0.0.0");
+    config["ec2"]["endpointUrl"] = endpoint.into();
+    std::fs::write(stack.config(), config.to_string()).unwrap();
+    stack.start_muster(&[("AWS_ACCESS_KEY_ID", "AK"), ("AWS_SECRET_ACCESS_KEY", "secret")]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_way_to_the_cluster_nothing_is_launched_and_gangs_run_on_the_nodes_there_are() {
+    let config = json!({"cluster": {"name": "demo"}});
+    let Some(stack) = provisioning_stack_with(&Scenario::demo(), 20, "1s", config).await else { return };
+    let client = stack.admin().unwrap();
+    stack.create_nodes(leaves(&["a", "b"], 2)).await.unwrap();
+    let elsewhere = json!({"name": "demo", "endpoint": "https://ABC.gr7.us-west-2.eks.amazonaws.com"});
+    for (cluster, wrong) in [
+        (elsewhere, "cluster.endpoint: is in us-west-2, but nodes are launched in us-east-1"),
+        (json!({"name": "other"}), "eks:DescribeCluster of cluster.name other"),
+    ] {
+        serve_reaching(&stack, &cluster).await;
+        not_ready::<EC2NodeClass>(&stack, "gpu", wrong).await;
+    }
+    submit(&client, "ml", gang_job("here", 4)).await;
+    all_run(&stack, "ml", "here", 4).await;
+    submit(&client, "ml", gang_job("nowhere", 8)).await;
+    says(&stack, "ml", "nowhere", "no NodePool is ready to provision nodes").await;
+    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 0);
+
+    // The name is enough: EKS has the rest.
+    serve_reaching(&stack, &json!({"name": "demo"})).await;
+    all_run(&stack, "ml", "nowhere", 8).await;
     assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1);
 }

@@ -17,7 +17,7 @@ use muster_ec2_sim::choices::Choices;
 use crate::recorder;
 
 /// Longest wait for anything that should come.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Options of a stack, or `None` where there is no Go to build the control plane with: then the suite is skipped,
 /// which `make test` says in one line, and refuses in CI. `MUSTER` names another binary, such as an optimised one.
@@ -44,10 +44,7 @@ pub(crate) async fn options() -> Option<StackOptions> {
 /// What `MUSTER_SIM_CHOICE` asks for.
 fn flipped() -> Option<Choices> {
     let name = std::env::var("MUSTER_SIM_CHOICE").ok()?;
-    let all: Vec<_> = Choices::all_flipped().into_iter().chain(Choices::flipped()).collect();
-    let known: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-    let found = all.iter().find(|(known, _)| *known == name);
-    Some(found.unwrap_or_else(|| panic!("MUSTER_SIM_CHOICE={name}: not one of {}", known.join(", "))).1.clone())
+    Some(Choices::named(&name).unwrap_or_else(|error| panic!("MUSTER_SIM_CHOICE={error}")))
 }
 
 /// The answers of EC2 in this run that it does not document.

@@ -476,7 +476,6 @@ async fn a_pool_on_spot_has_a_note_of_the_role_that_nobody_sees() {
 
 #[tokio::test]
 async fn each_permission_that_is_taken_away_is_named() {
-    // What is tried only on a resource of Muster's is not in an account where nothing was launched yet.
     let others = [
         "ec2:CreateLaunchTemplate",
         "ec2:CreatePlacementGroup",
@@ -489,8 +488,16 @@ async fn each_permission_that_is_taken_away_is_named() {
         "eks:DescribeCluster",
         "eks:DescribeAccessEntry",
     ];
-    for action in READS.into_iter().chain(others) {
+    let of_launched = [
+        "ec2:CreateFleet",
+        "ec2:TerminateInstances",
+        "ec2:DeleteLaunchTemplate",
+        "ec2:DeletePlacementGroup",
+        "ec2:GetConsoleOutput",
+    ];
+    for action in READS.into_iter().chain(others).chain(of_launched) {
         let mut world = World::healthy();
+        world.launched = of_launched.contains(&action);
         world.denied.push(action.to_owned());
         let report = world.examine().await;
         let named = |one: &&Finding| {
@@ -514,6 +521,52 @@ async fn an_isolated_account_is_examined_without_a_call_to_what_may_have_no_endp
     assert_eq!(quotas.result, Outcome::Skipped, "{report}");
     // What is allowed is counted, and has no line of its own.
     assert_eq!(of(&World::healthy().examine().await), [None; 2]);
+}
+
+#[tokio::test]
+async fn where_muster_has_launched_before_nothing_is_wrong_either() {
+    let mut world = World::healthy();
+    world.launched = true;
+    let report = world.examine().await;
+    assert_eq!(wrong(&report), Vec::<&Finding>::new(), "{report}");
+    assert!(report.checks.iter().all(|one| one.subject != "ec2:TerminateInstances"), "tried, and allowed: {report}");
+}
+
+#[tokio::test]
+async fn the_exit_code_of_the_command_is_whether_something_has_to_be_mended() {
+    for (mend, code) in [(None, 0), (Some("provisioner.maxUsdPerHour"), 1)] {
+        let mut world = World::healthy();
+        if mend.is_some() {
+            world.config["provisioner"] = json!({});
+        }
+        let Started { endpoint, uri, config, .. } = world.start().await;
+        let folder = std::env::temp_dir().join(format!("muster-doctor-{}-{code}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "it",
+            "clusters": [{"name": "it", "cluster": {"server": uri}}],
+            "users": [{"name": "it", "user": {}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        });
+        std::fs::write(folder.join("kubeconfig"), kubeconfig.to_string()).unwrap();
+        std::fs::write(folder.join("muster.yaml"), config.to_string()).unwrap();
+        let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_muster"))
+            .args(["doctor", "-o", "json", "--config"])
+            .arg(folder.join("muster.yaml"))
+            .env("KUBECONFIG", folder.join("kubeconfig"))
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ENDPOINT_URL", &endpoint)
+            .kill_on_drop(true)
+            .output()
+            .await
+            .unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let stated = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "{stated}{}", String::from_utf8_lossy(&output.stderr));
+        let report: Value = serde_json::from_str(&stated).unwrap();
+        let checks = report["checks"].as_array().unwrap();
+        assert!(mend.is_none_or(|mend| checks.iter().any(|one| one["mend"].to_string().contains(mend))), "{stated}");
+    }
 }
 
 #[test]

@@ -18,7 +18,8 @@ const TYPE: &str = "m5.2xlarge";
 const UID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 const OTHER: &str = "fedcba98-89ab-cdef-0123-456789abcdef";
 
-async fn world() -> (Arc<Simulator>, Client) {
+/// A simulated account, and where it answers.
+async fn account() -> (Arc<Simulator>, String) {
     let mut scenario = Scenario::default().with_pool(TYPE, "us-east-1a", MarketType::OnDemand, 1, 1, 8);
     scenario.delays.boot_seconds = 0.0;
     scenario.delays.terminate_seconds = 0.0;
@@ -28,15 +29,25 @@ async fn world() -> (Arc<Simulator>, Client) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(muster_ec2_sim::serve(listener, Arc::clone(&simulator), std::future::pending()));
-    let client = Client::connect(ClientOptions {
+    (simulator, endpoint)
+}
+
+async fn world() -> (Arc<Simulator>, Client) {
+    let (simulator, endpoint) = account().await;
+    let client = connected(endpoint).await;
+    (simulator, client)
+}
+
+/// A client of an account that answers there.
+pub(super) async fn connected(endpoint: String) -> Client {
+    Client::connect(ClientOptions {
         region: "us-east-1".to_owned(),
         endpoint_url: Some(endpoint),
         credentials: Credentials::Static { access_key_id: "AK".to_owned(), secret_access_key: "s".to_owned() },
         launch_timeout: ClientOptions::LAUNCH_TIMEOUT,
     })
     .await
-    .unwrap();
-    (simulator, client)
+    .unwrap()
 }
 
 /// The client behind the rate limits that `muster serve` keeps, and what they count.
@@ -47,19 +58,23 @@ fn limited(client: Client) -> (Cloud, Metrics) {
     (cloud, metrics)
 }
 
-/// Two instances in a group, as `muster serve` of a cluster launches them.
 async fn launched(ec2: &Client, uid: &str) {
+    launched_of(ec2, (uid, "prod"), TYPE, "ami-1").await;
+}
+
+/// Two instances in a group, as `muster serve` of a cluster launches them.
+pub(super) async fn launched_of(ec2: &Client, (uid, cluster): (&str, &str), instance_type: &str, image: &str) {
     let tags = BatchTags {
         cluster_uid: uid.to_owned(),
-        cluster_name: "prod".to_owned(),
+        cluster_name: cluster.to_owned(),
         batch_uid: format!("batch-of-{uid}"),
         gang_uid: None,
         attempt: 1,
     };
-    let group = format!("prod-{uid}");
+    let group = format!("{cluster}-{uid}");
     ec2.create_placement_group(&group, &tags.of(ResourceKind::PlacementGroup)).await.unwrap();
     let spec = TemplateSpec {
-        image_id: "ami-1".to_owned(),
+        image_id: image.to_owned(),
         instance_profile: "nodes".to_owned(),
         network_interfaces: Vec::new(),
         subnet_id: None,
@@ -76,7 +91,7 @@ async fn launched(ec2: &Client, uid: &str) {
     let template = ec2.create_launch_template(&spec).await.unwrap();
     let launch = LaunchParameters {
         count: 2,
-        instance_type: TYPE.to_owned(),
+        instance_type: instance_type.to_owned(),
         zone: "us-east-1a".to_owned(),
         subnet_id: "subnet-0000000000000000a".to_owned(),
         capacity_type: CapacityType::OnDemand,
@@ -146,6 +161,40 @@ async fn every_call_waits_for_its_turn_below_the_limits_of_ec2() {
     let of = |begins: &str| sent.iter().filter(|entry| entry.operation.starts_with(begins)).count();
     assert_eq!((turns("describe"), turns("terminate"), turns("cleanUp")), (of("Describe"), 1, 2));
     assert_eq!((of("Terminate"), of("Delete")), (1, 2));
+}
+
+/// Runs `muster gc --account` in that account: exit code and output.
+async fn gc(endpoint: &str, more: &[&str]) -> (Option<i32>, String) {
+    let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_muster"))
+        .args(["gc", "--account", "--cluster-uid", UID, "--region", "us-east-1", "--endpoint-url", endpoint])
+        .args(more)
+        .env_remove("KUBECONFIG")
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[tokio::test]
+async fn the_command_terminates_only_what_was_confirmed_and_its_exit_code_is_whether_something_is_left() {
+    let (simulator, endpoint) = account().await;
+    assert_eq!(gc(&endpoint, &[]).await, (Some(0), format!("nothing is left of cluster {UID}\n")));
+    let ec2 = connected(endpoint.clone()).await;
+    launched(&ec2, UID).await;
+    launched(&ec2, OTHER).await;
+    let live = || simulator.instances().into_iter().filter(|one| one.state != "terminated").count();
+
+    let (code, listed) = gc(&endpoint, &[]).await;
+    assert_eq!((code, live()), (Some(3), 4), "to list changes nothing: {listed}");
+    assert!(listed.contains("--confirm ends all of it") && listed.lines().count() == 5, "{listed}");
+    let (code, names) = gc(&endpoint, &["-o", "name"]).await;
+    assert_eq!((code, names.lines().count()), (Some(3), 4), "{names}");
+
+    let (code, left) = gc(&endpoint, &["--confirm"]).await;
+    assert_eq!((code, live()), (Some(0), 2), "{left}");
+    assert!(left.contains("nothing is left"), "{left}");
+    assert_eq!(gc(&endpoint, &["--confirm"]).await.0, Some(0), "again is no mistake");
 }
 
 #[test]

@@ -89,6 +89,16 @@ impl Choices {
         [("all-first", Self::with(FLIPS.into_iter().rev())), ("all-last", Self::with(FLIPS.into_iter()))]
     }
 
+    /// The choices of that name: of one flip, or of all at once.
+    ///
+    /// Errors: the names there are.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let all: Vec<_> = Self::all_flipped().into_iter().chain(Self::flipped()).collect();
+        let known = || all.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
+        let found = all.iter().find(|(known, _)| *known == name);
+        found.map(|(_, choices)| choices.clone()).ok_or_else(|| format!("{name}: not one of {}", known()))
+    }
+
     fn with(flips: impl Iterator<Item = Flip>) -> Self {
         let mut choices = Self::default();
         flips.for_each(|(_, change)| change(&mut choices));

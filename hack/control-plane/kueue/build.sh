@@ -38,7 +38,7 @@ started=$SECONDS
 trap 'rm -f "$out"/.*.$$.partial' EXIT
 cd "$here"
 export GOFLAGS=-mod=readonly
-CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$out/.kueue.$$.partial" sigs.k8s.io/kueue/cmd/kueue >&2 9>&-
+CGO_ENABLED=0 go build -trimpath -gcflags=all=-dwarf=false -ldflags "-s -w" -o "$out/.kueue.$$.partial" sigs.k8s.io/kueue/cmd/kueue >&2 9>&-
 module="$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)"
 mkdir -p "$out/crds"
 cp -f "$module"/config/components/crd/bases/*.yaml "$out/crds/"

@@ -4,7 +4,7 @@
 //! earlier commit, from which the upgrade begins; without it, that is one to the same charts.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -142,6 +142,7 @@ async fn gangs_run_and_get_their_nodes_on_what_helm_installed_upgraded_and_rolle
         helm(&["rollback", "muster", "1", "-n", "muster-system"]).await;
         assert_eq!(replicas(&stack).await, 2);
         first_gang(&stack).await;
+        is_uninstalled_once_nothing_lives(&binary, &stack, "provisioned").await;
     }
 }
 
@@ -166,6 +167,33 @@ async fn play_the_hook(stack: &Stack) -> String {
     }
 }
 
+/// Uninstalls what Helm has installed: refused while the two instances of a Job's gang live, and then not; the definitions stay.
+async fn is_uninstalled_once_nothing_lives(helm: &Path, stack: &Stack, job: &str) {
+    let client = stack.admin().unwrap();
+    let uninstall = ["uninstall", "muster", "-n", "muster-system", "--timeout=60s"];
+    let (refused, stated) = tokio::join!(run(helm, &stack.cluster, &uninstall), play_the_hook(stack));
+    assert!(refused.is_err(), "{}", refused.unwrap());
+    assert!(stated.contains("NodeBatch ") && stated.contains("2 instances (i-"), "{stated}");
+    assert_eq!(replicas(stack).await, 2, "the Deployment stays");
+
+    let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(client.clone(), "ml");
+    jobs.delete(job, &kube::api::DeleteParams::background()).await.unwrap();
+    let batches: Api<NodeBatch> = Api::all(client.clone());
+    muster::testbed::eventually(crate::support::DEADLINE, "the NodeBatch to be gone", || async {
+        let left = batches.list(&ListParams::default()).await?.items.len();
+        Ok::<_, kube::Error>((left == 0).then_some(()))
+    })
+    .await
+    .unwrap();
+    let (gone, stated) = tokio::join!(run(helm, &stack.cluster, &uninstall), play_the_hook(stack));
+    gone.unwrap_or_else(|error| panic!("{error}: {stated}"));
+    run(helm, &stack.cluster, &["uninstall", "muster-crd", "-n", "muster-system"]).await.unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client);
+    let kept = definitions.list(&ListParams::default()).await.unwrap();
+    let ours = kept.items.iter().filter(|one| one.name_any().ends_with(".muster.dev")).count();
+    assert_eq!(ours, 4, "the definitions are kept");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn helm_uninstall_is_refused_while_instances_live_and_leaves_the_definitions() {
     for helm in helms() {
@@ -181,28 +209,6 @@ async fn helm_uninstall_is_refused_while_instances_live_and_leaves_the_definitio
         }
         submit(&client, "ml", gang_job("train", 2)).await;
         all_run(&stack, "ml", "train", 2).await;
-
-        let uninstall = ["uninstall", "muster", "-n", "muster-system", "--timeout=60s"];
-        let (refused, stated) = tokio::join!(run(&helm, &stack.cluster, &uninstall), play_the_hook(&stack));
-        assert!(refused.is_err(), "{}", refused.unwrap());
-        assert!(stated.contains("NodeBatch ") && stated.contains("2 instances (i-"), "{stated}");
-        assert_eq!(replicas(&stack).await, 2, "the Deployment stays");
-
-        let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(client.clone(), "ml");
-        jobs.delete("train", &kube::api::DeleteParams::background()).await.unwrap();
-        let batches: Api<NodeBatch> = Api::all(client.clone());
-        muster::testbed::eventually(crate::support::DEADLINE, "the NodeBatch to be gone", || async {
-            let left = batches.list(&ListParams::default()).await?.items.len();
-            Ok::<_, kube::Error>((left == 0).then_some(()))
-        })
-        .await
-        .unwrap();
-        let (gone, stated) = tokio::join!(run(&helm, &stack.cluster, &uninstall), play_the_hook(&stack));
-        gone.unwrap_or_else(|error| panic!("{error}: {stated}"));
-        run(&helm, &stack.cluster, &["uninstall", "muster-crd", "-n", "muster-system"]).await.unwrap();
-        let definitions: Api<CustomResourceDefinition> = Api::all(client);
-        let kept = definitions.list(&ListParams::default()).await.unwrap();
-        let ours = kept.items.iter().filter(|one| one.name_any().ends_with(".muster.dev")).count();
-        assert_eq!(ours, 4, "the definitions are kept");
+        is_uninstalled_once_nothing_lives(&helm, &stack, "train").await;
     }
 }

@@ -14,10 +14,13 @@ use muster::commands::doctor::examine;
 use muster::config::Config;
 use muster_core::doctor::Report;
 use muster_ec2::{ClientOptions, Credentials};
+use muster_ec2_sim::choices::Choices;
 use muster_ec2_sim::scenario::Image;
 use muster_ec2_sim::{Fault, MarketType, Scenario, Simulator};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+
+use crate::gc_account::{connected, launched_of};
 
 pub(super) const IMAGE: &str = "ami-0123456789abcdef0";
 pub(super) const GROUP: &str = "sg-00000000000000001";
@@ -30,6 +33,8 @@ pub(super) struct World {
     pub(super) faults: Vec<Fault>,
     /// AWS actions that are denied.
     pub(super) denied: Vec<String>,
+    /// Muster has launched instances here before.
+    pub(super) launched: bool,
     /// Configuration of Muster; the endpoint is filled in.
     pub(super) config: Value,
     /// Whether a Region is configured.
@@ -81,6 +86,9 @@ impl World {
     pub(super) fn healthy() -> Self {
         let mut scenario = Scenario::default().with_pool("p5.48xlarge", "us-east-1a", MarketType::OnDemand, 1, 1, 2);
         scenario.throttling = false;
+        if let Ok(name) = std::env::var("MUSTER_SIM_CHOICE") {
+            scenario.choices = Choices::named(&name).unwrap_or_else(|error| panic!("MUSTER_SIM_CHOICE={error}"));
+        }
         scenario.images = vec![Image { id: IMAGE.to_owned(), name: "own".to_owned(), path: None }];
         scenario.instance_profiles = vec!["nodes".to_owned()];
         let policy = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/iam/policy.json");
@@ -154,6 +162,7 @@ impl World {
             scenario,
             faults: Vec::new(),
             denied: Vec::new(),
+            launched: false,
             config: json!({
                 "cluster": {"name": "demo"},
                 "ec2": {"region": "us-east-1", "interruptionQueue": "muster-interruptions"},
@@ -220,32 +229,46 @@ impl World {
             json!([{"key": key, "operator": "In", "values": [value]}]);
     }
 
-    /// What is found, once everything that was called is seen to have changed nothing.
-    pub(super) async fn examine(self) -> Report {
+    /// Starts account and API server.
+    pub(super) async fn start(mut self) -> Started {
         let _ = rustls::crypto::ring::default_provider().install_default();
+        if self.launched {
+            self.scenario.delays.boot_seconds = 0.0;
+        }
         let simulator = Simulator::new(self.scenario.clone()).unwrap();
-        self.faults.iter().for_each(|fault| simulator.add_fault(fault.clone()));
-        simulator.deny(self.denied.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(muster_ec2_sim::serve(listener, Arc::clone(&simulator), std::future::pending()));
-
-        let config = Config::parse(&self.config.to_string(), "test").unwrap();
-        let options = self.region.then(|| ClientOptions {
-            region: "us-east-1".to_owned(),
-            endpoint_url: Some(endpoint),
-            credentials: Credentials::Static { access_key_id: "AK".to_owned(), secret_access_key: "s".to_owned() },
-            launch_timeout: ClientOptions::LAUNCH_TIMEOUT,
-        });
+        if self.launched {
+            launched_of(&connected(endpoint.clone()).await, (UID, "demo"), "p5.48xlarge", IMAGE).await;
+        }
+        self.faults.iter().for_each(|fault| simulator.add_fault(fault.clone()));
+        simulator.deny(self.denied.clone());
+        let config = self.config.clone();
+        let region = self.region;
         let server = Arc::new(ApiServer { world: self, calls: Mutex::default() });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new().fallback(answer).with_state(Arc::clone(&server));
         tokio::spawn(async move { axum::serve(listener, router).await });
+        Started { simulator, endpoint, server, uri, config, region }
+    }
+
+    /// What is found, once everything that was called is seen to have changed nothing.
+    pub(super) async fn examine(self) -> Report {
+        let Started { simulator, endpoint, server, uri, config, region } = self.start().await;
+        let before = simulator.requests();
+        let config = Config::parse(&config.to_string(), "test").unwrap();
+        let options = region.then(|| ClientOptions {
+            region: "us-east-1".to_owned(),
+            endpoint_url: Some(endpoint),
+            credentials: Credentials::Static { access_key_id: "AK".to_owned(), secret_access_key: "s".to_owned() },
+            launch_timeout: ClientOptions::LAUNCH_TIMEOUT,
+        });
         let client = kube::Client::try_from(kube::Config::new(uri.parse().unwrap())).unwrap();
 
         let report = examine(&config, &client, options).await.unwrap();
-        for entry in simulator.journal() {
+        for entry in simulator.journal().split_off(before) {
             assert!(!config.ec2.isolated || !matches!(entry.service, "iam" | "pricing" | "servicequotas"), "{entry:?}");
             let reads = entry.operation.starts_with("Describe") || entry.operation.starts_with("Get");
             assert!(reads || entry.dry(), "{} changes something", entry.operation);
@@ -257,6 +280,16 @@ impl World {
         }
         report
     }
+}
+
+/// An account and a cluster that answer.
+pub(super) struct Started {
+    pub(super) simulator: Arc<Simulator>,
+    pub(super) endpoint: String,
+    server: Arc<ApiServer>,
+    pub(super) uri: String,
+    pub(super) config: Value,
+    region: bool,
 }
 
 struct ApiServer {

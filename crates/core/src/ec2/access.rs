@@ -225,6 +225,20 @@ mod tests {
     }
 
     #[test]
+    fn an_endpoint_of_another_region_is_noticed_in_every_partition() {
+        for (endpoint, region, other) in [
+            ("https://ABC.gr7.us-gov-west-1.eks.amazonaws.com", "us-gov-west-1", "us-gov-east-1"),
+            ("https://ABC.sk1.cn-north-1.eks.amazonaws.com.cn", "cn-north-1", "cn-northwest-1"),
+        ] {
+            let access = ClusterAccess { endpoint: endpoint.to_owned(), ..access() };
+            let around = |region: &str| Surroundings { region: region.to_owned(), ..around() };
+            assert_eq!(wrong_access(&access, Some(PEM), &around(region)), Vec::<String>::new());
+            let wrong = wrong_access(&access, Some(PEM), &around(other));
+            assert!(wrong.len() == 1 && wrong[0].contains(&format!("is in {region}, but")), "{wrong:?}");
+        }
+    }
+
+    #[test]
     fn the_family_of_a_cluster_is_that_of_its_services_and_its_dns_is_the_tenth_of_them() {
         for (services, dns) in [
             ("10.100.0.0/16", None),

@@ -173,6 +173,10 @@ fn nodes_join_one_by_one_and_what_each_lacks_is_named() {
         ("one has no zone", with(|node| node.labels.clear())),
         ("one has a taint", with(|node| node.taints.push(taint("node.kubernetes.io/not-ready", "")))),
         (
+            "one has a startup taint, which the network's agent takes off",
+            with(|node| node.taints.push(taint("node.cilium.io/agent-not-ready", "true"))),
+        ),
+        (
             "one has a taint that nodes of the pool keep",
             with(|node| node.taints.push(taint("team", "a"))).with(|one| one.says.taints = vec![taint("team", "a")]),
         ),
