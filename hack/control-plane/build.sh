@@ -81,7 +81,7 @@ fi
 if [ -n "$only" ]; then
   say "building $only $kubernetes_version into $out (once, about 3 minutes on two cores)"
 else
-  say "building Kubernetes $kubernetes_version, etcd and kwok into $out (once, about 8 minutes on two cores)"
+  say "building Kubernetes $kubernetes_version, etcd and kwok into $out (once, about 6 minutes on two cores)"
 fi
 started=$SECONDS
 trap 'rm -f "$out"/.*.$$.partial' EXIT

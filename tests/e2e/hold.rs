@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -16,12 +18,12 @@ use serde_json::{Value, json};
 use crate::cloud::{
     batch_that, delete_job, everything_is_terminated, gang_job, live, phase_of, provisioning_stack, zones,
 };
-use crate::support::{DEADLINE, all_run, no_errors, says, submit};
+use crate::support::{DEADLINE, all_run, no_errors, node_of, says, submit};
 
 /// Name, tolerations, and what a kubelet reports once the pod runs.
 ///
 /// Tolerations are those of the shipped files: NVIDIA's device plugin v0.17.1 (`deployments/static/nvidia-device-plugin.yml`),
-/// operands of the GPU operator v25 (`daemonsets.tolerations` of its chart), and the EFA plugin v0.5.5 (chart of eks-charts).
+/// operands of the GPU operator v26.7.0 (`daemonsets.tolerations` in `deployments/gpu-operator/values.yaml`), and the EFA plugin v0.5.5 (chart of eks-charts).
 fn plugins() -> [(&'static str, Value, Option<Value>); 3] {
     let gpu = json!([{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]);
     [
@@ -119,6 +121,13 @@ async fn device_plugins_run_as_they_are_shipped_on_nodes_that_wait_and_the_gang_
 
     all_run(&stack, "ml", "train", 2).await;
 
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "kube-system");
+    for (name, _, _) in plugins() {
+        let of_plugin = ListParams::default().labels(&format!("plugin={name}")).fields("status.phase=Running");
+        let running = pods.list(&of_plugin).await.unwrap().items;
+        let on: BTreeSet<String> = running.iter().filter_map(node_of).collect();
+        assert_eq!(on.len(), 2, "{name} runs on both nodes");
+    }
     batch_that(&stack, "the batch to be in use", |batch| phase_of(batch) == "InUse").await;
     nodes_that(&stack, "nobody to be held for any more", |node| hold(node) == (false, None, false)).await;
     kubelets.abort();
