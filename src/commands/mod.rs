@@ -4,6 +4,7 @@ pub mod check_config;
 pub mod cluster;
 pub mod completion;
 pub mod crds;
+mod definitions;
 pub mod demo;
 pub mod doctor;
 pub mod ec2_sim;

@@ -7,12 +7,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::{Api, Client};
-use muster_api::crd::served::unknown;
 use muster_core::ec2::{CallError, ClusterAccess, EksCluster, Surroundings, complete, is_incomplete, wrong_access};
 use muster_ec2::{ClientOptions, Credentials, describe_cluster};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use super::definitions;
 use crate::config::Config;
 use crate::provisioner::{Way, WaySource};
 
@@ -51,21 +51,19 @@ pub(super) async fn way(client: &Client, given: ClusterAccess, options: &ClientO
     Way { access, vpc, problem: (!wrong.is_empty()).then(|| wrong.join("; ")), outdated: outdated(client).await }
 }
 
-/// What the definitions of our kinds do not know. A cluster that does not tell is taken to know all.
+/// Why nothing may be launched by the definitions of our kinds: what they drop would be lost, and be decided again.
 async fn outdated(client: &Client) -> Option<String> {
-    let request = http::Request::get("/openapi/v3/apis/muster.dev/v1alpha1").body(Vec::new()).ok()?;
-    let served: serde_json::Value = match client.request(request).await {
-        Ok(served) => served,
+    match definitions::unknown(client).await {
+        Ok(unknown) if unknown.is_empty() => None,
+        Ok(unknown) => Some(format!(
+            "the definitions on the cluster are older than this Muster and drop {}: apply manifests/crds, or upgrade the chart \
+             muster-crd",
+            unknown.join(", ")
+        )),
         Err(error) => {
-            warn!(%error, "the API server does not tell what the definitions of our kinds know");
-            return None;
+            Some(format!("the API server does not tell what the definitions of Muster's kinds know: {error}"))
         }
-    };
-    let unknown = unknown(&served);
-    (!unknown.is_empty()).then(|| {
-        let unknown = unknown.join(", ");
-        format!("the definitions on the cluster are older than this Muster and drop {unknown}: apply manifests/crds, or upgrade the chart muster-crd")
-    })
+    }
 }
 
 /// What was found of the cluster.

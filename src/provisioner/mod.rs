@@ -51,7 +51,8 @@ pub struct Way {
     pub vpc: Option<String>,
     /// Why that way cannot be right, if it cannot: then nothing is launched.
     pub problem: Option<String>,
-    /// What the definitions of our kinds on the cluster do not know, if they are older than this Muster: then nothing is launched either.
+    /// What the definitions of our kinds on the cluster do not know, if they are older than this Muster, or why that is not known: then nothing
+    /// is launched either.
     pub outdated: Option<String>,
 }
 

@@ -96,6 +96,17 @@ fn cases() -> Vec<Case> {
             "manifests/crds",
         ),
         (
+            "definitions of an earlier version",
+            |world| {
+                let status = "/components/schemas/dev.muster.v1alpha1.NodeBatch/properties/status/properties";
+                world.openapi.pointer_mut(status).unwrap().as_object_mut().unwrap().remove("used").unwrap();
+            },
+            Fail,
+            Check::Kinds,
+            "drop NodeBatch.status.used: nothing is launched",
+            "manifests/crds",
+        ),
+        (
             "keys that AWS does not know",
             |world| {
                 let kind = FaultKind::Error { code: "AuthFailure".to_owned(), status: 401, message: "no".to_owned() };

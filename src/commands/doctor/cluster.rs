@@ -16,6 +16,7 @@ use muster_core::doctor::{self, Answer, Cluster, PodIdentity};
 use muster_core::skew::Minor;
 
 use crate::clock::now_real;
+use crate::commands::definitions;
 use crate::commands::scheduler_version::CONTAINER;
 use crate::config::Config;
 use crate::permissions;
@@ -42,6 +43,7 @@ pub(super) async fn gather(client: &Client, config: &Config) -> anyhow::Result<C
                 .map_err(|error| format!("{error:#}")),
         ),
         kinds: kinds(client).await?,
+        unknown: Some(definitions::unknown(client).await.map_err(|error| error.to_string())),
         daemons: Some(
             list::<DaemonSet>(&Api::all(client.clone()))
                 .await

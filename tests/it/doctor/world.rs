@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use jiff::{SignedDuration, Timestamp};
 use muster::commands::doctor::examine;
 use muster::config::Config;
+use muster_api::crd::{self, served};
 use muster_core::doctor::Report;
 use muster_ec2::{ClientOptions, Credentials};
 use muster_ec2_sim::choices::Choices;
@@ -43,6 +44,8 @@ pub(super) struct World {
     pub(super) objects: BTreeMap<&'static str, Vec<Value>>,
     /// Kinds of ours that are served.
     pub(super) kinds: Vec<&'static str>,
+    /// Their schemas, as the API server shows them.
+    pub(super) openapi: Value,
     /// `verb resource` that Kubernetes denies.
     pub(super) forbidden: Option<&'static str>,
     /// How far the API server's clock is ahead.
@@ -171,6 +174,7 @@ impl World {
             region: true,
             objects,
             kinds: vec!["gangs", "nodepools", "nodebatches", "ec2nodeclasses"],
+            openapi: openapi(),
             forbidden: None,
             ahead: SignedDuration::ZERO,
         }
@@ -292,6 +296,16 @@ pub(super) struct Started {
     region: bool,
 }
 
+/// The schemas of the definitions that this binary brings.
+fn openapi() -> Value {
+    let schemas = crd::all().into_iter().map(|(_, definition)| {
+        let spec = definition.spec;
+        let schema = spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
+        (format!("dev.muster.v1alpha1.{}", spec.names.kind), serde_json::to_value(schema).unwrap())
+    });
+    json!({"components": {"schemas": schemas.collect::<serde_json::Map<_, _>>()}})
+}
+
 struct ApiServer {
     world: World,
     calls: Mutex<Vec<(Method, String)>>,
@@ -320,6 +334,7 @@ async fn answer(State(server): State<Arc<ApiServer>>, method: Method, uri: Uri, 
                 json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "muster.dev/v1alpha1", "resources": resources})
             })
         }
+        served::OPENAPI => Some(world.openapi.clone()),
         "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" => {
             let mut review: Value = serde_json::from_slice(&body).unwrap();
             let of = &review["spec"]["resourceAttributes"];

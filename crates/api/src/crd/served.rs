@@ -5,8 +5,10 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
-/// What of ours a cluster's definitions do not know, as `NodeBatch.status.used`, one per kind. `openapi`: what the API server answers at
-/// `/openapi/v3/apis/muster.dev/<version>`.
+/// Where the API server shows the schemas that it has for our kinds. Every authenticated client may read it.
+pub const OPENAPI: &str = "/openapi/v3/apis/muster.dev/v1alpha1";
+
+/// What of ours a cluster's definitions do not know, as `NodeBatch.status.used`, one per kind. `openapi`: the answer at [`OPENAPI`].
 #[must_use]
 pub fn unknown(openapi: &Value) -> Vec<String> {
     super::all().into_iter().filter_map(|(_, definition)| unknown_of(&definition, openapi)).collect()

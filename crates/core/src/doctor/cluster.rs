@@ -76,15 +76,27 @@ pub(super) fn around(cluster: &Cluster, checks: &mut Vec<Finding>) {
     });
     let absent: Vec<&str> =
         cluster.kinds.iter().filter(|(_, served)| !**served).map(|(name, _)| name.as_str()).collect();
-    checks.push(if absent.is_empty() {
-        Finding::ok(Check::Kinds, "", format!("{} kinds of muster.dev are served", cluster.kinds.len()))
-    } else {
-        Finding::fail(
+    const MEND: &str = "kubectl apply --server-side -f manifests/crds, or install or upgrade the chart muster-crd";
+    checks.push(match (absent.as_slice(), &cluster.unknown) {
+        ([], None) => Finding::ok(Check::Kinds, "", format!("{} kinds of muster.dev are served", cluster.kinds.len())),
+        ([], Some(Ok(unknown))) if unknown.is_empty() => Finding::ok(
             Check::Kinds,
             "",
-            format!("not served: {}", absent.join(", ")),
-            "kubectl apply --server-side -f manifests/crds, or install the chart muster-crd",
-        )
+            format!("{} kinds of muster.dev are served, with every field", cluster.kinds.len()),
+        ),
+        ([], Some(Ok(unknown))) => Finding::fail(
+            Check::Kinds,
+            "",
+            format!("the definitions are older than this Muster and drop {}: nothing is launched", unknown.join(", ")),
+            MEND,
+        ),
+        ([], Some(Err(why))) => Finding::warn(
+            Check::Kinds,
+            "",
+            format!("what their definitions know is not known: {why}"),
+            "run muster doctor again",
+        ),
+        (absent, _) => Finding::fail(Check::Kinds, "", format!("not served: {}", absent.join(", ")), MEND),
     });
 }
 

@@ -73,6 +73,8 @@ pub struct Cluster {
     pub missing: Option<Answer<Vec<String>>>,
     /// Which kinds of ours are served, by name.
     pub kinds: BTreeMap<String, bool>,
+    /// Fields of ours that their definitions drop, one per kind; `None` where nobody asked.
+    pub unknown: Option<Answer<Vec<String>>>,
     /// DaemonSets in order of namespace and name.
     pub daemons: Option<Answer<Vec<Daemon>>>,
     /// Whether NVIDIA's GPU operator has a ClusterPolicy: its DaemonSets come with the first GPU node. `None` where nobody asked.
