@@ -1,7 +1,7 @@
 # `make` alone says what there is. The first two targets need nothing but Rust and Go.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo tour test test-observability test-observability-live test-choices test-upgrade test-compat test-helm test-cloudformation test-image test-getting-started test-slis test-aws test-page test-page-live test-page-load test-top-live soak test-boto3 mutants lint bench bench-extender bench-load crds fuzz
+.PHONY: help demo tour test test-observability test-observability-live test-choices test-upgrade test-compat test-helm test-cloudformation test-image test-getting-started test-slis test-aws test-page test-page-live test-page-load test-top-live soak test-boto3 mutants lint bench bench-extender bench-load bench-lifecycle crds fuzz
 
 # Build products live outside the checkout and are shared by all of its copies. One profile, `dev`: a release build of
 # the AWS SDK takes over ten minutes.
@@ -12,9 +12,9 @@ COMPATIBLE ?= v1.35.4 v1.36.3
 
 # Builds etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl and kwok from Go modules: minutes at
 # first, nothing afterwards. Where Go is missing or too old the script ends with 3 and says so in one line, which gets
-# $(1) in front: what follows from it.
+# $(1) in front: what follows from it. $(2): --check, for a command that builds it itself.
 define control-plane
-set -o pipefail; hack/control-plane/build.sh 2>&1 >/dev/null | while IFS= read -r line; do \
+set -o pipefail; hack/control-plane/build.sh $(2) 2>&1 >/dev/null | while IFS= read -r line; do \
 	case "$$line" in \
 	"control plane: Go "*) echo "$(1)$${line#control plane: }" ;; \
 	*) echo "$$line" ;; \
@@ -25,7 +25,7 @@ help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-23s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Start a whole cluster on this machine and watch a gang get its nodes; DEMO_ARGS are passed on
-	@$(call control-plane,make demo: not possible without the real Kubernetes control plane: )
+	@$(call control-plane,make demo: not possible without the real Kubernetes control plane: ,--check)
 	cargo run --bin muster -- demo $(DEMO_ARGS)
 
 tour: ## Look at a recorded cluster in the browser: needs Rust alone and a few minutes; TOUR_ARGS are passed on (top, explain, html)
@@ -176,6 +176,11 @@ soak: ## A hundred thousand histories of NodeBatches; crash at every step in eve
 bench-load: ## Time 1,000 pods on 1,000 nodes: stock, native gangs, Muster; then larger and wider; NODES, PODS, RUNS, ROWS (as nominate,pin+fsync)
 	cargo build --profile quick-release --workspace --bin muster
 	MUSTER=$${MUSTER:-$$CARGO_TARGET_DIR/quick-release/muster} cargo bench --quiet --profile dev --workspace --bench load
+
+# Optimised as well: Muster is timed beside kube-scheduler.
+bench-lifecycle: ## Time 1,000 pods that have no nodes yet, five cases, beside kube-scheduler on the same nodes; dollars beside their bound; PODS, ROWS (as mix,nodes)
+	cargo build --profile quick-release --workspace --bin muster
+	MUSTER=$${MUSTER:-$$CARGO_TARGET_DIR/quick-release/muster} cargo bench --quiet --profile dev --workspace --bench lifecycle
 
 # The older commit is built once, in a folder of its own: crates of one name in two checkouts are one to Cargo, and what it built last of
 # the other one would pass for that of this one.

@@ -252,13 +252,21 @@ check(plugin.status === 0 && HEAD.test(plugin.stdout), `kubectl muster: ${plugin
 say("names of the cluster in bash, zsh, fish and kubectl");
 
 const recording = join(folder, "recording.jsonl");
+const [pod] = JSON.parse(run(["kubectl", "get", "pods", "-n", gang.namespace, "-o", "json"]).stdout).items;
+const schedulerConfig = resolve(dirname(new URL(import.meta.url).pathname), "../scheduler-config/own-scheduler.yaml");
 check(run(["muster", "record", "--out", recording]).status === 0, "muster record fails");
 for (const args of [
   ["top"],
   ["explain", "gang", gang.name, "-A"],
   ["explain", "gang", gang.name, "-n", gang.namespace],
   ["explain", "node", overview.nodes[0].name],
+  ["explain", "pod", pod.metadata.name, "-n", pod.metadata.namespace],
+  ["explain", "reason", "DoesNotFit"],
   ["plan", "-f", recording],
+  ["doctor"],
+  ["gc"],
+  ["uninstall", "--dry-run"],
+  ["check-config", schedulerConfig],
   ["version"],
 ]) {
   const { status, stdout, stderr } = run(["muster", ...args, "-o", "json"]);
@@ -268,7 +276,7 @@ for (const args of [
   } catch (error) {
     read = error.message;
   }
-  check(read === "" && (status === 0 || status === 3), `${args.join(" ")} -o json: ${status} ${read} ${stderr}`);
+  check(read === "" && [0, 3, ...(args[0] === "doctor" ? [1] : [])].includes(status), `${args.join(" ")} -o json: ${status} ${read} ${stderr}`);
 }
 for (const [args, wanted] of [
   [["top", "--refesh", "3"], /--refresh/],

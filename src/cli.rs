@@ -210,7 +210,20 @@ mod tests {
         }
         let mut seen = Vec::new();
         visit(&Cli::command(), &mut seen);
-        for command in ["plan", "gang", "pod", "node", "reason", "top", "doctor", "gc", "version"] {
+        for command in [
+            "plan",
+            "gang",
+            "pod",
+            "node",
+            "reason",
+            "top",
+            "doctor",
+            "gc",
+            "version",
+            "replay",
+            "check-config",
+            "uninstall",
+        ] {
             assert!(seen.iter().any(|name| name == command), "{command} has no --output");
         }
     }

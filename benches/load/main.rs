@@ -15,6 +15,7 @@
 
 #![allow(clippy::print_stdout, reason = "prints its table")]
 
+mod machine;
 mod place;
 mod rest;
 mod row;

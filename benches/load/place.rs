@@ -13,13 +13,12 @@ use kube::{Api, Client, ResourceExt};
 use muster::testbed::nodes::TestNode;
 use muster::testbed::workloads::TestPod;
 use muster::testbed::{Component, Identity, TestCluster, audit, eventually};
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::GANG;
+use crate::machine::{CREATORS, Cpu, DEADLINE, NAMESPACE, cpu, create, memory_of, post};
 use crate::row::{Row, Who};
 
-const CREATORS: usize = 32;
 /// Nodes of a leaf, and of the leaves of a fragmented cluster in turn.
 const LEAF: usize = 8;
 const LEAVES: [usize; 3] = [8, 16, 32];
@@ -29,8 +28,6 @@ const SPINE_KEY: &str = "topology.k8s.aws/network-node-layer-2";
 const LEAF_KEY: &str = "topology.k8s.aws/network-node-layer-3";
 /// What is in use before a run on a fragmented cluster.
 const IN_USE: &str = "in-use";
-pub(crate) const NAMESPACE: &str = "load";
-pub(crate) const DEADLINE: Duration = Duration::from_secs(900);
 
 /// What is to be placed.
 #[derive(Clone, Copy, Debug)]
@@ -39,9 +36,6 @@ pub(crate) struct Load {
     pub(crate) pods: usize,
     pub(crate) row: Row,
 }
-
-/// CPU time of API server, etcd, kube-scheduler and Muster, in hundredths of a second.
-pub(crate) type Cpu = [u64; 4];
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -191,21 +185,6 @@ fn bodies(load: &Load, owner: Option<&Value>) -> anyhow::Result<Vec<(String, Vec
     Ok(bodies)
 }
 
-/// Sends a body; the answer is not looked at beyond its status.
-pub(crate) async fn post(client: Client, path: String, body: Vec<u8>) -> anyhow::Result<()> {
-    let request = http::Request::post(&path).header("content-type", "application/json").body(body)?;
-    client.request_text(request).await.with_context(|| format!("POST {path}"))?;
-    Ok(())
-}
-
-pub(crate) async fn create(client: &Client, path: &str, objects: Vec<impl Serialize>) -> anyhow::Result<()> {
-    let bodies: Vec<Vec<u8>> = objects.iter().map(serde_json::to_vec).collect::<Result<_, _>>()?;
-    futures::stream::iter(bodies)
-        .map(Ok)
-        .try_for_each_concurrent(CREATORS, |body| post(client.clone(), path.to_owned(), body))
-        .await
-}
-
 /// The owner of all pods: a Job that ignores disruptions, and that no controller here looks after.
 async fn owner(client: &Client, pods: usize) -> anyhow::Result<Value> {
     let job = json!({
@@ -322,28 +301,7 @@ async fn leaves_of_gangs(client: &Client, load: &Load) -> anyhow::Result<BTreeMa
     Ok(used)
 }
 
-pub(crate) fn cpu(cluster: &TestCluster) -> Cpu {
-    [Component::ApiServer, Component::Etcd, Component::Scheduler(0), Component::Muster(0)].map(|component| {
-        let stat = cluster.pid(component).and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok());
-        // After the name, which may hold anything, user and system time are the 12th and 13th field.
-        let stat = stat.unwrap_or_default();
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-        ticks(11) + ticks(12)
-    })
-}
-
 /// Peak resident memory of Muster in MiB; 0 where it does not run.
 pub(crate) fn memory(cluster: &TestCluster) -> u64 {
     memory_of(cluster, Component::Muster(0), "VmHWM:")
-}
-
-/// A line of the memory of a process in MiB; 0 where it does not run.
-pub(crate) fn memory_of(cluster: &TestCluster, component: Component, line: &str) -> u64 {
-    let status = cluster
-        .pid(component)
-        .and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/status")).ok())
-        .unwrap_or_default();
-    let found = status.lines().find_map(|found| found.strip_prefix(line));
-    found.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) / 1024
 }

@@ -9,7 +9,8 @@ use muster::testbed::{Component, Stack, eventually};
 use serde_json::{Value, json};
 
 use crate::Bench;
-use crate::place::{DEADLINE, NAMESPACE, cpu, create, create_nodes, memory_of};
+use crate::machine::{DEADLINE, NAMESPACE, cpu, create, memory_of};
+use crate::place::create_nodes;
 
 /// How long is measured.
 const WINDOW: Duration = Duration::from_secs(60);

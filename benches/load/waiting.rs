@@ -16,7 +16,8 @@ use muster::testbed::{Stack, eventually};
 use serde_json::{Value, json};
 
 use crate::Bench;
-use crate::place::{DEADLINE, NAMESPACE, all_placed, cpu, create, create_nodes};
+use crate::machine::{DEADLINE, NAMESPACE, cpu, create};
+use crate::place::{all_placed, create_nodes};
 
 /// How long is measured.
 const WINDOW: Duration = Duration::from_secs(20);

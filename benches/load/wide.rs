@@ -14,7 +14,8 @@ use muster::testbed::{Component, Stack, StackOptions};
 use serde_json::{Value, json};
 
 use crate::Bench;
-use crate::place::{DEADLINE, NAMESPACE, all_placed, create, create_nodes};
+use crate::machine::{DEADLINE, NAMESPACE, create};
+use crate::place::{all_placed, create_nodes};
 use crate::row::{Row, Who};
 
 /// Between two questions about the ordinary pod.

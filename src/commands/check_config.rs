@@ -8,10 +8,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use jiff::SignedDuration;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::commands::Unusable;
-use crate::commands::flags::{named, say};
+use crate::commands::flags::{Form, each, named};
 use crate::config::Config;
 
 /// Arguments of `muster check-config`.
@@ -22,27 +23,37 @@ pub struct CheckConfigArgs {
     /// Configuration of `muster serve` to compare with. Without one, the defaults.
     #[arg(long, env = "MUSTER_CONFIG")]
     config: Option<PathBuf>,
+    /// Form of the output.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
+}
+
+/// What is printed for programs.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report<'a> {
+    version: u32,
+    file: &'a str,
+    /// Whether gangs are safe with it.
+    safe: bool,
+    findings: &'a [Finding],
 }
 
 /// Prints what is wrong. 0 = nothing, warnings aside; 1 = something is; 2 = unreadable.
 pub fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
     let config = Config::load(args.config.as_deref())?;
     let (name, text) = named(&args.file).map_err(Unusable)?;
-    let findings = match documents(&text) {
-        Ok(documents) => check(&documents, &config),
-        Err(message) => {
-            say(&format!("{name}: {message}"))?;
-            return Ok(ExitCode::from(2));
-        }
+    let documents = documents(&text).map_err(|message| Unusable(format!("{name}: {message}")))?;
+    let findings = check(&documents, &config);
+    let safe = !findings.iter().any(|finding| finding.fatal);
+    let table = || {
+        let mut lines: Vec<String> = findings.iter().map(|finding| format!("{name}: {finding}")).collect();
+        lines.extend(safe.then(|| format!("{name}: gangs are safe with this configuration")));
+        lines.join("\n")
     };
-    for finding in &findings {
-        say(&format!("{name}: {finding}"))?;
-    }
-    let failed = findings.iter().any(|finding| finding.fatal);
-    if !failed {
-        say(&format!("{name}: gangs are safe with this configuration"))?;
-    }
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let report = Report { version: 1, file: &name, safe, findings: &findings };
+    args.output.print(table, &report, |value| each(value, "findings", "place", ""))?;
+    Ok(if safe { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn documents(text: &str) -> Result<Vec<Value>, String> {
@@ -50,7 +61,7 @@ fn documents(text: &str) -> Result<Vec<Value>, String> {
 }
 
 /// One thing that is wrong or doubtful.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The guarantee does not hold.
     pub fatal: bool,

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Args;
 use muster_replay::{command, passes};
+use serde_json::Value;
 
 use crate::commands::cluster::Cluster;
-use crate::commands::flags::{self, Flags, MinValuesFlag, PreferencesFlag, Texts};
+use crate::commands::flags::{self, Flags, Form, MinValuesFlag, PreferencesFlag, Texts};
 use crate::commands::live::{self, InForce};
 use crate::config::Config;
 
@@ -59,6 +60,9 @@ pub struct ReplayArgs {
     /// Files of decisions, as `/debug/record` of a server answers them; `-` = standard input.
     #[arg(required = true)]
     files: Vec<PathBuf>,
+    /// Form of the output.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
 }
 
 /// Records.
@@ -103,7 +107,13 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         min_values: MinValuesFlag::Strict,
         karpenter_labels: false,
     };
-    let output = Texts::read(&args.files, &none)
-        .and_then(|texts| command::replay(&texts.inputs()).map_err(|error| error.to_string()));
-    flags::print(output)
+    let replayed = Texts::read(&args.files, &none)
+        .and_then(|texts| command::replay(&texts.inputs(), args.output.format()).map_err(|error| error.to_string()));
+    let names = |value: &Value| flags::each(value, "replayed", "subject", "");
+    match replayed {
+        Ok(command::Output { text, code }) => {
+            flags::print(Ok(command::Output { text: args.output.of(text, names)?, code }))
+        }
+        Err(message) => flags::print(Err(message)),
+    }
 }

@@ -25,6 +25,7 @@ use muster_replay::dump::Input;
 use muster_replay::kinds;
 use muster_viewer::bar::Bar;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -43,7 +44,7 @@ use crate::http::{Access, Guard, Health};
 use crate::lease::Election;
 use crate::progress::{Beat, Progress};
 use crate::provisioner::{self, Provisioner, ProvisionerOptions, WaySource};
-use crate::server::{self, Tls, TlsFiles};
+use crate::server::{self, Background, Tls, TlsFiles};
 use crate::telemetry::{ExtenderMetrics, Metrics};
 use crate::term::Term;
 use crate::{extender, fake_kubelet, http, permissions, step, telemetry};
@@ -117,10 +118,18 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         stopping: AtomicBool::new(false),
     });
     let recorder = config.decisions.map(Recorder::new);
-    tasks.serve("http", config.http, http::router(Arc::clone(&health), recorder.clone()), None, None).await?;
-    if let Some(at) = config.page.clone() {
-        let router = http::page_router(Arc::new(page(&at, &config, &client, &cluster)));
-        tasks.serve("page", at.address, router, at.tls, None).await?;
+    let here = Handle::current();
+    let router = http::router(Arc::clone(&health), recorder.clone());
+    tasks.serve("http", config.http, router, None, None, &here).await?;
+    // Lives until the tasks have ended.
+    let background =
+        config.page.is_some().then(|| Background::new("page")).transpose().context("threads of the page")?;
+    if let (Some(at), Some(background)) = (config.page.clone(), &background) {
+        let router = {
+            let _inside = background.handle().enter();
+            http::page_router(Arc::new(page(&at, &config, &reach, &cluster)?))
+        };
+        tasks.serve("page", at.address, router, at.tls, None, background.handle()).await?;
     }
     let commits = TaskTracker::new();
     let requeue = Arc::new(Notify::new());
@@ -144,7 +153,8 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         ExtenderLimits::default(),
     ));
     let counted = Some(metrics.extender.clone());
-    tasks.serve("extender", config.extender, extender::router(extender), config.tls.clone(), counted).await?;
+    let router = extender::router(extender);
+    tasks.serve("extender", config.extender, router, config.tls.clone(), counted, &here).await?;
     tasks.spawn(
         "watches",
         cluster::run(reach, Arc::clone(cluster.contacts()), store, progress.of("watches"), cancel.clone()),
@@ -222,29 +232,32 @@ pub(crate) async fn stopped() {
     }
 }
 
-/// The page of this cluster, read as `muster ui` reads it, with this process's own permissions.
-fn page(at: &PageAt, config: &Config, client: &kube::Client, cluster: &Cluster) -> http::Page {
+/// The page of this cluster, read as `muster ui` reads it, with this process's own permissions, by a client whose connections are
+/// those of the runtime that this is called in.
+///
+/// Errors: the configuration makes no client.
+fn page(at: &PageAt, config: &Config, reach: &kube::Config, cluster: &Cluster) -> anyhow::Result<http::Page> {
+    let client = client::bounded(reach.clone(), Patience::default()).context("make a client for the page")?;
     let access = match &at.tls {
         None => Access::Loopback,
         Some(files) if files.client_authority.is_some() => Access::Certificate,
         Some(_) => Access::Token(Box::new(Guard::new(client.clone()))),
     };
-    let client = client.clone();
     let in_force = InForce::of(config);
     let changes = cluster.changes();
     let version = move || *changes.borrow();
-    http::Page::new(access, version, move || {
+    Ok(http::Page::new(access, version, move || {
         let (client, in_force) = (client.clone(), in_force.clone());
         async move {
             let (text, _) = live::read(&client, kinds::of_server(), in_force, Vec::new(), &Bar::none()).await?;
-            // A large cluster takes a while: not on the threads that answer kube-scheduler.
+            // A large cluster takes a while: not on the thread that answers whoever looks.
             let read = tokio::task::spawn_blocking(move || {
                 let files = vec![Input { name: "the cluster", text: &text }];
                 muster_view::of_texts(&Arguments { files, ..Arguments::default() })
             });
             Ok(read.await??)
         }
-    })
+    }))
 }
 
 /// kube-scheduler can authenticate with a client certificate only, so plain HTTP stays on loopback.
@@ -507,7 +520,8 @@ impl Tasks {
         self.set.spawn(async move { (name, task.await) }.instrument(info_span!("task", name)));
     }
 
-    /// Listens, behind TLS if there are files, which are followed; `counted`: where it is counted that they were read again.
+    /// Listens, behind TLS if there are files, which are followed; `counted`: where it is counted that they were read again. Callers are
+    /// answered by the threads of `on`.
     async fn serve(
         &mut self,
         name: &'static str,
@@ -515,13 +529,17 @@ impl Tasks {
         router: axum::Router,
         files: Option<TlsFiles>,
         counted: Option<ExtenderMetrics>,
+        on: &Handle,
     ) -> anyhow::Result<()> {
         let tls = match files {
             Some(files) => Some(Tls::new(name, files).await.with_context(|| format!("{name}.tls"))?),
             None => None,
         };
-        let listener = TcpListener::bind(address).await.with_context(|| format!("{name}: listen on {address}"))?;
-        self.spawn(name, server::serve(listener, router, tls.as_ref().map(Tls::config), self.cancel.clone()));
+        let listening = || format!("{name}: listen on {address}");
+        let listener = on.spawn(TcpListener::bind(address)).await.with_context(listening)?.with_context(listening)?;
+        let served = server::serve(listener, router, tls.as_ref().map(Tls::config), self.cancel.clone());
+        let served = on.spawn(served.instrument(info_span!("task", name)));
+        self.spawn(name, async move { served.await? });
         if let Some(tls) = tls {
             self.spawn("tls", tls.follow(counted, self.cancel.clone()));
         }

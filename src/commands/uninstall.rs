@@ -13,11 +13,13 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::{Api, Client, ResourceExt};
 use muster_api::crd::{Gang, NodeBatch};
 use muster_api::keys;
-use serde_json::json;
+use muster_replay::command::Format;
+use serde::Serialize;
+use serde_json::{Value, json};
 use tracing::warn;
 
 use crate::commands::cluster::Cluster;
-use crate::commands::flags;
+use crate::commands::flags::{self, Form};
 use crate::step::{Step, step};
 
 /// Arguments of `muster uninstall`.
@@ -35,8 +37,42 @@ pub struct UninstallArgs {
     /// Look for NodeBatches alone, and change nothing: what the chart asks before it goes.
     #[arg(long, conflicts_with_all = ["dry_run", "confirm", "ungate"])]
     refuse_while_instances_live: bool,
+    /// Form of the output; all but `table` and `wide` print at the end.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Form,
     #[command(flatten)]
     cluster: Cluster,
+}
+
+/// What was found, for programs.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    version: u32,
+    /// Kinds of the admission policy's objects that are deleted, or would be.
+    policies: Vec<String>,
+    /// Pods that the gate holds, or held, as `namespace/name`.
+    held_pods: Vec<String>,
+    /// NodeBatches that are left, with what they have in EC2.
+    batches: Vec<Left>,
+    /// Gangs, as `namespace/name`: they go with their definition.
+    gangs: Vec<String>,
+    /// How much is in the way.
+    left: usize,
+}
+
+/// A NodeBatch that is left.
+#[derive(Debug, Serialize)]
+struct Left {
+    name: String,
+    resources: String,
+}
+
+/// Names of what is left, as kubectl takes them.
+fn names(report: &Value) -> Vec<String> {
+    let held = report["heldPods"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let pods = held.map(|pod| format!("pod/{}", pod.rsplit('/').next().unwrap_or_default()));
+    pods.chain(flags::each(report, "batches", "name", "nodebatch/")).collect()
 }
 
 /// The policy and its binding, the binding first: without it the policy does nothing.
@@ -56,8 +92,14 @@ struct Found {
 /// 0 = nothing is left, 3 = something is and was listed.
 pub async fn run(args: UninstallArgs) -> anyhow::Result<ExitCode> {
     let (client, _) = args.cluster.client().await?;
+    // For people line by line, as it is done.
+    let say = |line: &str| {
+        if args.output.format() != Format::Json {
+            self::say(line);
+        }
+    };
     if args.refuse_while_instances_live {
-        return refuse_while_instances_live(&client).await;
+        return refuse_while_instances_live(&client, args.output, &say).await;
     }
     let mut found = find(&client).await?;
     for policy in &found.policies {
@@ -80,7 +122,7 @@ pub async fn run(args: UninstallArgs) -> anyhow::Result<ExitCode> {
     }
     let mut left = 0_usize;
     for pod in &found.held {
-        let name = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+        let name = key(pod);
         match (args.ungate, args.confirm) {
             (true, true) => {
                 ungate(&client, pod).await.with_context(|| format!("ungate pod {name}"))?;
@@ -98,30 +140,55 @@ pub async fn run(args: UninstallArgs) -> anyhow::Result<ExitCode> {
         say(&format!("NodeBatch {} is left: {}", batch.name_any(), resources(batch)));
     }
     for gang in &found.gangs {
-        say(&format!("Gang {}/{} goes with its definition", gang.namespace().unwrap_or_default(), gang.name_any()));
+        say(&format!("Gang {} goes with its definition", key(gang)));
     }
     if !found.batches.is_empty() {
         say(BILLED);
     }
     if left == 0 {
         say("nothing is in the way of: kubectl delete -k manifests");
-        return Ok(ExitCode::SUCCESS);
     }
-    Ok(ExitCode::from(3))
+    if args.output.format() == Format::Json {
+        let report = Report {
+            version: 1,
+            policies: found.policies.iter().map(|policy| policy.kind.clone()).collect(),
+            held_pods: found.held.iter().map(key).collect(),
+            batches: found.batches.iter().map(Left::of).collect(),
+            gangs: found.gangs.iter().map(key).collect(),
+            left,
+        };
+        args.output.print(String::new, &report, names)?;
+    }
+    Ok(if left == 0 { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+impl Left {
+    fn of(batch: &NodeBatch) -> Self {
+        Self { name: batch.name_any(), resources: resources(batch) }
+    }
+}
+
+fn key(object: &impl ResourceExt) -> String {
+    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
 
 /// Needs no right but `muster serve`'s own to list NodeBatches.
-async fn refuse_while_instances_live(client: &Client) -> anyhow::Result<ExitCode> {
+async fn refuse_while_instances_live(
+    client: &Client,
+    output: Form,
+    say: &(dyn Fn(&str) + Sync),
+) -> anyhow::Result<ExitCode> {
     let batches: Vec<NodeBatch> = items(&Api::all(client.clone()), "NodeBatches").await?;
     for batch in &batches {
         say(&format!("NodeBatch {} is left: {}", batch.name_any(), resources(batch)));
     }
-    if batches.is_empty() {
-        say("no NodeBatch is left");
-        return Ok(ExitCode::SUCCESS);
+    say(if batches.is_empty() { "no NodeBatch is left" } else { BILLED });
+    if output.format() == Format::Json {
+        let left = batches.iter().map(Left::of).collect();
+        let report = Report { version: 1, batches: left, left: batches.len(), ..Report::default() };
+        output.print(String::new, &report, names)?;
     }
-    say(BILLED);
-    Ok(ExitCode::from(3))
+    Ok(if batches.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }
 
 /// What becomes of batches without Muster.

@@ -46,47 +46,53 @@ impl Events {
     where
         K: Resource<DynamicType = ()>,
     {
-        self.publish_on(&object.object_ref(&()), None, event).await;
+        let about = object.object_ref(&());
+        let mut hasher = DefaultHasher::new();
+        (note(event), event.reason, &about.uid).hash(&mut hasher);
+        write(&self.recorder(hasher.finish()), &about, None, event).await;
     }
 
-    /// Publishes one event on any object, with the one it follows from.
-    pub async fn publish_on(&self, object: &ObjectReference, related: Option<ObjectReference>, event: &GangEvent) {
-        let mut note = cut(&event.message).to_owned();
-        if note.is_empty() {
-            event.reason.clone_into(&mut note);
-        }
-        let mut hasher = DefaultHasher::new();
-        (&note, event.reason, &object.uid).hash(&mut hasher);
-        let published = self
-            .recorder(hasher.finish())
-            .publish(
-                &Event {
-                    type_: if event.warning { EventType::Warning } else { EventType::Normal },
-                    reason: event.reason.to_owned(),
-                    note: Some(note),
-                    action: ACTION.to_owned(),
-                    secondary: related,
-                },
-                object,
-            )
-            .await;
-        if let Err(error) = published {
-            debug!(object = object.name, %error, "event not written");
-        }
+    /// Publishes a change on any object, with the object that changed: an event of its own each time. A reason that comes back is another
+    /// event than the first one, and no repetition of it.
+    pub async fn publish_change(&self, object: &ObjectReference, related: ObjectReference, event: &GangEvent) {
+        write(&self.new_recorder(), object, Some(related), event).await;
+    }
+
+    fn new_recorder(&self) -> Recorder {
+        Recorder::new(self.client.clone(), Reporter { controller: "muster".to_owned(), instance: None })
     }
 
     fn recorder(&self, text: u64) -> Recorder {
         let now = Instant::now();
         let mut recorders = self.recorders.lock().unwrap_or_else(PoisonError::into_inner);
         recorders.retain(|_, (used, _)| now.duration_since(*used) < REMEMBERED);
-        let new = || {
-            let reporter = Reporter { controller: "muster".to_owned(), instance: None };
-            (now, Recorder::new(self.client.clone(), reporter))
-        };
-        let (used, recorder) = recorders.entry(text).or_insert_with(new);
+        let (used, recorder) = recorders.entry(text).or_insert_with(|| (now, self.new_recorder()));
         *used = now;
         recorder.clone()
     }
+}
+
+async fn write(recorder: &Recorder, object: &ObjectReference, related: Option<ObjectReference>, event: &GangEvent) {
+    let published = recorder
+        .publish(
+            &Event {
+                type_: if event.warning { EventType::Warning } else { EventType::Normal },
+                reason: event.reason.to_owned(),
+                note: Some(note(event).to_owned()),
+                action: ACTION.to_owned(),
+                secondary: related,
+            },
+            object,
+        )
+        .await;
+    if let Err(error) = published {
+        debug!(object = object.name, %error, "event not written");
+    }
+}
+
+/// What the event says; its reason, where that is nothing.
+fn note(event: &GangEvent) -> &str {
+    if event.message.is_empty() { event.reason } else { cut(&event.message) }
 }
 
 /// As much of a note as the API server takes, cut between characters.

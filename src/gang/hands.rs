@@ -231,7 +231,7 @@ impl Hands {
                     events.publish(&about, event).await;
                 }
                 if let Some((event, owner)) = to_owner {
-                    events.publish_on(&owner, Some(about.object_ref(&())), &event).await;
+                    events.publish_change(&owner, about.object_ref(&()), &event).await;
                 }
             });
         }

@@ -48,7 +48,13 @@ pub enum BinariesError {
     Missing(PathBuf),
 }
 
+/// All of them.
+const NAMES: [&str; 6] = ["etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "kwok"];
+
 impl Binaries {
+    /// How many there are to build.
+    pub const COUNT: u64 = NAMES.len() as u64;
+
     /// Builds what is missing by `hack/control-plane/build.sh` of the checkout at `repository`
     /// (minutes when nothing is cached, milliseconds otherwise) and returns the folder.
     /// `progress` gets each line the script says for people.
@@ -73,7 +79,7 @@ impl Binaries {
     /// # Errors
     /// [`BinariesError::Missing`] names the first that is not there.
     pub fn at(folder: &Path) -> Result<Self, BinariesError> {
-        for name in ["etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "kwok"] {
+        for name in NAMES {
             let path = folder.join(name);
             if !path.is_file() {
                 return Err(BinariesError::Missing(path));

@@ -128,7 +128,10 @@ async fn both_replicas_together_report_the_rate_that_ec2_charges_after_each_take
 {
     let Some(mut options) = options().await else { return };
     options.replicas = 2;
-    let stack = provisioning_on(options, &zones([2, 4, 0]), 60, "60s").await;
+    // Nothing in the first zone, so that each gang has an attempt that is lost; and EC2 charges from the launch on, as it is shown.
+    let mut scenario = zones([0, 2, 4]);
+    scenario.delays.boot_seconds = 0.0;
+    let stack = provisioning_on(options, &scenario, 60, "60s").await;
     let client = stack.admin().unwrap();
     submit(&client, "ml", gang_job("one", 2)).await;
     all_run(&stack, "ml", "one", 2).await;
@@ -169,4 +172,24 @@ async fn both_replicas_together_report_the_rate_that_ec2_charges_after_each_take
         charges.push(report(&[0, 1], "both to report the rate again").await);
     }
     assert!(charges[1] > charges[0] && charges[4] >= charges[1], "{charges:?}");
+
+    // Two takeovers later the books have all of it, and one replica alone reports them.
+    for gang in ["one", "two"] {
+        delete_job(&stack, gang).await;
+    }
+    everything_is_terminated(&stack).await;
+    let expected = bill(&stack).await;
+    eventually(DEADLINE, "both together to report what EC2 bills", || async {
+        let mut sums = Vec::new();
+        for number in [0, 1] {
+            sums.push(dollars_of(&stack, number, "muster_spent_usd_total").await?.values().sum::<f64>());
+        }
+        if (sums.iter().sum::<f64>() - expected).abs() < 0.005 {
+            Ok(Some(()))
+        } else {
+            Err(format!("{sums:?} of {expected}"))
+        }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
 }

@@ -8,8 +8,9 @@ use std::process::Stdio;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use muster::testbed::request::request;
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Identity, Stack, eventually, repository};
@@ -17,6 +18,7 @@ use muster_ec2_sim::Scenario;
 
 use crate::cloud::{delete_job, everything_is_terminated, provisioning_stack};
 use crate::support::{DEADLINE, all_run, gangs, leaves, no_errors, options, phase, says, stack, submit, unique};
+use crate::volumes::claim;
 
 /// Reasons and notes of Muster's events on the Job, oldest first.
 async fn of_job(stack: &Stack) -> Vec<(String, String)> {
@@ -67,6 +69,62 @@ async fn the_first_job_of_the_guide_runs_and_nobody_is_warned() {
     assert!(warnings.is_empty(), "{warnings:#?}");
     delete_job(&stack, &name).await;
     everything_is_terminated(&stack).await;
+    no_errors(&stack);
+}
+
+/// The reason for which the gang waits.
+async fn reason(stack: &Stack) -> Option<String> {
+    let gang = gangs(&stack.admin().unwrap(), "ml").await.into_iter().next()?;
+    Some(gang.status?.waiting?.reason)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_of_ten_changes_of_reason_is_an_event_of_its_own_on_the_job_though_reasons_come_back() {
+    let Some(options) = options().await else { return };
+    let stack = stack(options, "ml").await;
+    stack.create_nodes(leaves(&["a"], 3)).await.unwrap();
+    let client = stack.admin().unwrap();
+    // Without the class of its claim the gang waits for that, with it for nodes.
+    let class: StorageClass = serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "shared"}, "provisioner": "files.example.com", "volumeBindingMode": "WaitForFirstConsumer",
+    }))
+    .unwrap();
+    claim(&stack, "data", serde_json::json!({"storageClassName": "shared", "accessModes": ["ReadWriteMany"]})).await;
+    let mut job = TestJob::new("train", 4).gpus(8).pod_annotation("muster.dev/gang", "train").build();
+    let volumes = serde_json::json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let template = job.spec.as_mut().and_then(|spec| spec.template.spec.as_mut()).unwrap();
+    template.volumes = Some(serde_json::from_value(volumes).unwrap());
+    submit(&client, "ml", job).await;
+    let seen = &stack;
+    let waits_for = |wanted: &'static str| {
+        eventually(DEADLINE, format!("the gang to wait for {wanted}"), move || async move {
+            let found = reason(seen).await;
+            if found.as_deref() == Some(wanted) { Ok(Some(())) } else { Err(format!("{found:?}")) }
+        })
+    };
+    let classes: Api<StorageClass> = Api::all(client.clone());
+    for _ in 0..5 {
+        waits_for("VolumesNotReady").await.unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+        classes.create(&PostParams::default(), &class).await.unwrap();
+        waits_for("NoPool").await.unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+        classes.delete("shared", &DeleteParams::default()).await.unwrap();
+    }
+
+    let events = eventually(DEADLINE, "an event for each change", || async move {
+        let events = of_job(seen).await;
+        let count = |of: &str| events.iter().filter(|(reason, _)| reason == of).count();
+        if count("VolumesNotReady") == 6 && count("NoPool") == 5 {
+            Ok(Some(events))
+        } else {
+            Err(format!("{events:?}"))
+        }
+    })
+    .await
+    .unwrap();
+    let mut reasons: Vec<&str> = events.iter().map(|(reason, _)| reason.as_str()).collect();
+    let all = reasons.len();
+    reasons.dedup();
+    assert_eq!(reasons.len(), all, "no reason twice in a row: {events:?}");
     no_errors(&stack);
 }
 

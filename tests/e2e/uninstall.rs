@@ -40,6 +40,14 @@ async fn the_policy_goes_first_and_held_pods_are_listed_or_let_go() {
     assert_eq!(code, 3, "{stated}");
     assert!(stated.contains("would delete MutatingAdmissionPolicyBinding gang-gate.muster.dev"), "{stated}");
     assert!(stated.contains("pod ml/train-0 is held by the gate muster.dev/gang"), "{stated}");
+    let (code, stated) = uninstall(&stack, &["--dry-run", "-o", "json"]);
+    let report: serde_json::Value = serde_json::from_str(&stated).unwrap_or_else(|error| panic!("{error}: {stated}"));
+    assert_eq!(
+        (code, &report["heldPods"], &report["left"]),
+        (3, &serde_json::json!(["ml/train-0"]), &serde_json::json!(1))
+    );
+    assert_eq!(report["policies"].as_array().map(Vec::len), Some(2), "{report}");
+    assert_eq!(uninstall(&stack, &["--dry-run", "-o", "name"]), (3, "pod/train-0\n".to_owned()));
     assert_eq!(gates(&stack, "train-0").await, 1, "nothing was changed");
 
     let (code, stated) = uninstall(&stack, &["--confirm"]);

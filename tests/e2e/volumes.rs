@@ -43,7 +43,7 @@ async fn volume(stack: &Stack, name: &str, spec: Value) {
 }
 
 /// A claim in `ml`.
-async fn claim(stack: &Stack, name: &str, spec: Value) {
+pub(crate) async fn claim(stack: &Stack, name: &str, spec: Value) {
     let mut object = json!({
         "metadata": {"name": name},
         "spec": {

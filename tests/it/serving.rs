@@ -447,3 +447,18 @@ async fn files_that_cannot_be_used_are_named() {
     write(&files.key, &key);
     Tls::new("extender", files).await.unwrap();
 }
+
+#[test]
+fn a_page_that_anybody_could_read_ends_the_start_with_the_remedy() {
+    let file = std::env::temp_dir().join(format!("muster-open-page-{}.yaml", std::process::id()));
+    std::fs::write(&file, "page: {listen: '0.0.0.0:7070'}\n").unwrap();
+    let ended =
+        std::process::Command::new(env!("CARGO_BIN_EXE_muster")).args(["serve", "--config"]).arg(&file).output();
+    std::fs::remove_file(&file).unwrap();
+    let ended = ended.unwrap();
+    let stated = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(2), "{stated}");
+    for word in ["page.listen", "0.0.0.0:7070", "port-forward", "page.tls"] {
+        assert!(stated.contains(word), "{word}: {stated}");
+    }
+}

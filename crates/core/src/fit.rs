@@ -305,7 +305,7 @@ impl fmt::Display for Misfit {
             Self::Volume => f.write_str("a volume of the pod cannot be reached from there"),
             Self::Port => f.write_str("host port taken"),
             Self::Insufficient { resource } => write!(f, "insufficient {resource}"),
-            Self::Occupied => f.write_str("a pod of the same kind stands there"),
+            Self::Occupied => f.write_str("taken by a pod that the members keep apart from"),
             Self::Shared => f.write_str("in a domain that cannot be the gang's alone"),
         }
     }

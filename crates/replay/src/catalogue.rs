@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use muster_api::pool;
 use muster_core::ec2::{CapacityType, InterfaceKind, Purpose};
 use muster_core::model::names::ResourceName;
@@ -23,6 +24,8 @@ use crate::dump::{self, Input};
 pub struct Catalogue {
     /// Name, as the document gives it.
     pub name: String,
+    /// The day of its prices; a file has none.
+    pub as_of: Option<Timestamp>,
     /// Types in EC2's form by name: what may be launched for gangs.
     pub types: BTreeMap<String, InstanceTypeInfo>,
     /// Types that are described by labels and amounts, by name: for ordinary pods alone.
@@ -193,6 +196,7 @@ impl Catalogue {
     pub fn built_in() -> Self {
         Self {
             name: format!("built-in {PRICES_AS_OF}"),
+            as_of: format!("{PRICES_AS_OF}T00:00:00Z").parse().ok(),
             types: TABLE.iter().map(info).map(|info| (info.name.clone(), info)).collect(),
             described: BTreeMap::new(),
             prices: PriceBook::default(),
@@ -246,7 +250,8 @@ impl Catalogue {
         if let Some(name) = types.keys().find(|name| described.contains_key(*name)) {
             return Err(error(format!("types: \"{name}\" is there twice")));
         }
-        Ok(Self { name: file.name.unwrap_or_else(|| input.name.to_owned()), types, described, prices, zones })
+        let name = file.name.unwrap_or_else(|| input.name.to_owned());
+        Ok(Self { name, as_of: None, types, described, prices, zones })
     }
 
     /// Micro-dollars per hour of a node, of a reserved one as lists have it: as the offerings of its type say, else by the prices.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use muster_core::planner::plan::Policy;
 use muster_core::topology::Levels;
+use serde::Serialize;
 use thiserror::Error;
 
 use crate::catalogue::{Catalogue, CatalogueError};
@@ -141,30 +142,48 @@ pub fn explain(arguments: &Arguments<'_>, target: &Target) -> Result<Output, Com
     Ok(Output { text, code: 0 })
 }
 
+/// One decision or pass that was replayed, as JSON.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ReplayEntry<'a> {
+    file: &'a str,
+    /// What it was about: a gang and a moment, or the moment of a pass.
+    subject: String,
+    /// The first thing that is not as it was; null if nothing is.
+    difference: Option<String>,
+}
+
 /// Plans recorded decisions again. The exit code is 0 if all come out the same, else 3.
 ///
 /// Errors: a file that holds no decisions.
-pub fn replay(files: &[Input<'_>]) -> Result<Output, CommandError> {
-    let mut output = Output { text: String::new(), code: 0 };
+pub fn replay(files: &[Input<'_>], format: Format) -> Result<Output, CommandError> {
+    let (mut text, mut entries) = (String::new(), Vec::new());
     for file in files {
-        if passes::is_one(file.text) {
-            let Output { text, code } = lines(file.name, &passes::again(file.name, file.text)?);
-            output.text.push_str(&text);
-            output.code = output.code.max(code);
-            continue;
-        }
-        let decisions = decision::read(file.name, file.text)?;
-        for replayed in decision::replay(&decisions) {
-            let _ = writeln!(output.text, "{replayed}");
-            if replayed.difference.is_some() {
-                output.code = 3;
+        let before = entries.len();
+        let mut add = |line: String, subject: String, difference: Option<String>| {
+            let _ = writeln!(text, "{line}");
+            entries.push(ReplayEntry { file: file.name, subject, difference });
+        };
+        let what = if passes::is_one(file.text) {
+            for one in passes::again(file.name, file.text)? {
+                add(one.line(), one.at.to_string(), one.difference());
             }
-        }
-        if decisions.decisions.is_empty() {
-            let _ = writeln!(output.text, "{}: holds no decision", file.name);
+            "pass"
+        } else {
+            for one in decision::replay(&decision::read(file.name, file.text)?) {
+                add(one.to_string(), one.title, one.difference);
+            }
+            "decision"
+        };
+        if entries.len() == before {
+            let _ = writeln!(text, "{}: holds no {what}", file.name);
         }
     }
-    Ok(output)
+    let code = if entries.iter().any(|entry| entry.difference.is_some()) { 3 } else { 0 };
+    if format == Format::Json {
+        text = format!("{:#}\n", serde_json::json!({"version": 1, "replayed": entries}));
+    }
+    Ok(Output { text, code })
 }
 
 /// A line for each pass.

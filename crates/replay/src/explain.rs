@@ -9,6 +9,7 @@ mod remedies;
 mod text;
 
 use muster_core::model::names::NodeName;
+use muster_core::planner::plan::Work;
 use muster_core::topology::Levels;
 use serde::Serialize;
 use thiserror::Error;
@@ -112,14 +113,25 @@ pub fn explain(dump: Dump, options: &Options, target: &Target) -> Result<Explana
     }
 }
 
-/// Every gang of a plan, in planning order, and the levels it was planned with.
+/// Every gang of a plan, in planning order.
+#[derive(Clone, Debug)]
+pub struct Gangs {
+    /// One explanation each.
+    pub gangs: Vec<GangExplanation>,
+    /// The levels that were planned with.
+    pub levels: Levels,
+    /// What the planner of gangs did for it.
+    pub work: Work,
+}
+
+/// Explains every gang of a dump.
 ///
 /// Errors: levels that make no list.
-pub fn gangs(dump: Dump, options: &Options) -> Result<(Vec<GangExplanation>, Levels), PlanError> {
+pub fn gangs(dump: Dump, options: &Options) -> Result<Gangs, PlanError> {
     let study = plan::study(dump, options)?;
     let entries = study.document.gangs.iter().zip(&study.details).enumerate();
     let all = entries.map(|(ahead, (entry, detail))| gang::of(&study, &options.catalogue, entry, detail, ahead));
-    Ok((all.collect(), study.levels.clone()))
+    Ok(Gangs { gangs: all.collect(), levels: study.levels.clone(), work: study.work })
 }
 
 impl Explanation {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use muster_api::keys;
 use muster_core::ec2::{CapacityType, Offering};
 use muster_core::fit::Misfit;
 use muster_core::gang::{self, PoolView, Purchases, Short};
@@ -20,6 +21,7 @@ use muster_core::topology::Levels;
 
 use crate::catalogue::Catalogue;
 use crate::document::{self, ProvisionEntry};
+use crate::plan::ACCELERATORS;
 use crate::pools::{self, Pool};
 use crate::reasons;
 
@@ -136,7 +138,7 @@ pub(crate) fn find(asked: &Asked<'_>, shop: &Shop<'_>, hosts: impl Fn() -> Vec<H
     }
     sale.excluded.extend(elsewhere(bound_zones, &views));
     if shop.pools.is_empty() || sale.purchases.is_empty() && sale.excluded.is_empty() {
-        let offer = cheapest(&short, shop.catalogue, asks, hosts);
+        let offer = cheapest(&short, shop.catalogue, asks, &hosts);
         sale.excluded.push(Reason::new(Code::NoPool, Help::NewPool { offer }).into());
     }
     let mut seen = BTreeSet::new();
@@ -145,28 +147,41 @@ pub(crate) fn find(asked: &Asked<'_>, shop: &Shop<'_>, hosts: impl Fn() -> Vec<H
 }
 
 /// The cheapest type of the catalogue with a price of which new nodes hold the gang, beside running ones where that takes fewer,
-/// and how many: what a NodePool without taints, labels and limits would provision.
-fn cheapest(
-    short: &Short<'_>,
-    catalogue: &Catalogue,
-    asks: Asks,
-    hosts: impl FnOnce() -> Vec<Host>,
-) -> Option<NewOffer> {
+/// and how many: what a NodePool without taints, labels and limits would provision. Where nodes with the accelerators that the gang asks
+/// for are there, one of their types: a gang on different ones runs as fast as the slowest.
+fn cheapest(short: &Short<'_>, catalogue: &Catalogue, asks: Asks, hosts: &impl Fn() -> Vec<Host>) -> Option<NewOffer> {
     let pool = pools::hypothetical(catalogue, short.bound_zones)?;
     let unlimited = LedgerInputs { pools: BTreeMap::new(), cluster: Ceiling::Unlimited, claims: Vec::new() };
-    let view = [pool.view(&catalogue.prices, &Ledger::new(&unlimited, None))];
-    let Purchases { mixed, whole, .. } = match asks {
-        Asks::Pods => gang::purchases(&Short { pools: &view, ..*short }, hosts),
-        Asks::Request => gang::for_booking(short.request, &view),
+    let any = pool.view(&catalogue.prices, &Ledger::new(&unlimited, None));
+    let there = accelerated(short.request, &hosts());
+    let alike = PoolView {
+        types: any.types.iter().filter(|kind| there.contains(&kind.name)).cloned().collect(),
+        ..any.clone()
     };
-    let first = mixed.iter().chain(&whole).find_map(|purchase| Some((&purchase.zones, purchase.offers.first()?)));
-    let (zones, offer) = first?;
+    let found = [alike, any].into_iter().find_map(|view| {
+        let view = [view];
+        let Purchases { mixed, whole, .. } = match asks {
+            Asks::Pods => gang::purchases(&Short { pools: &view, ..*short }, hosts),
+            Asks::Request => gang::for_booking(short.request, &view),
+        };
+        let mut all = mixed.into_iter().chain(whole);
+        all.find_map(|purchase| Some((purchase.zones.clone(), purchase.offers.first()?.clone())))
+    });
+    let (zones, offer) = found?;
     let level = match asks {
         Asks::Pods => network_level(&short.request.topology_requests, short.levels),
         Asks::Request => None,
     };
     let (instance_type, zone) = (Arc::clone(&offer.instance_type), zones.first().cloned());
     Some(NewOffer { instance_type, count: offer.count, zone, level })
+}
+
+/// Types of the nodes with accelerators that the gang asks for.
+fn accelerated(request: &GangRequest, hosts: &[Host]) -> BTreeSet<Arc<str>> {
+    let asks = |name: &&str| request.roles.iter().any(|role| role.shape.requests.get(name) > 0);
+    let asked: Vec<&str> = ACCELERATORS.into_iter().filter(asks).collect();
+    let has = |host: &&Host| asked.iter().any(|name| host.node.allocatable.get(name) > 0);
+    hosts.iter().filter(has).filter_map(|host| host.node.labels.get(keys::INSTANCE_TYPE).cloned()).collect()
 }
 
 /// The name of the lowest level of the network below the zone that the gang must keep to.

@@ -35,7 +35,7 @@ use crate::dump::Dump;
 use crate::gangs::{self, Known, Members};
 pub use crate::options::{MinValues, Options, Preferences};
 use crate::pools::{self, Pool};
-use crate::study::{Detail, Holder, Holds, NodeFacts, Study};
+use crate::study::{Detail, Holder, Holds, NodeFacts, Searched, Study};
 use crate::supply::Supply;
 use crate::topology;
 
@@ -164,6 +164,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         daemons,
         moves,
         taken: Vec::new(),
+        searched: Searched::default(),
     };
     let mut work: Vec<work::Work> = gangs.into_iter().map(|found| work::Work::of_pods(found, &dump)).collect();
     work.extend(requests.into_iter().map(Box::new).map(work::Work::Request));
@@ -187,7 +188,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     };
     // However the input was sorted.
     document.ignored.sort();
-    Ok(Study { document, details, levels: planning.levels, focus })
+    Ok(Study { document, details, work: planning.searched.work(), levels: planning.levels, focus })
 }
 
 /// Capacity that plans in the dump hold for members that are not bound yet, by Gang object.
@@ -242,6 +243,7 @@ struct Planning<'a> {
     moves: BTreeSet<PodUid>,
     /// Capacity that plans made here took, with the gang.
     taken: Vec<(NodeName, ObjectKey, Usage)>,
+    searched: Searched,
 }
 
 /// The name of a pod's owner of a kind.

@@ -13,6 +13,7 @@ use muster_core::topology::natural_cmp;
 
 use crate::document::Reason;
 use crate::remedy::{Kept, Refused};
+use crate::study::Searched;
 
 /// Node groups named one by one.
 const BLOCKED_SHOWN: usize = 8;
@@ -64,10 +65,16 @@ pub(crate) fn of_unsold(unsold: &Unsold) -> Reason {
 /// The reasons in a refusal: what the required level lacks with every change that is proven to help, then what the
 /// levels above lack, then what blocks nodes. A reason without a change is a fact that no single change of its kind
 /// would mend.
-pub(crate) fn of_refusal(refusal: &Refusal, problem: &Problem, policy: &Policy, kept: &Kept) -> Vec<Reason> {
+pub(crate) fn of_refusal(
+    refusal: &Refusal,
+    problem: &Problem,
+    policy: &Policy,
+    kept: &Kept,
+    searched: &Searched,
+) -> Vec<Reason> {
     match refusal {
         Refusal::DoesNotFit(shortfall) => {
-            does_not_fit(shortfall, problem, policy, kept).into_iter().map(Reason::from).collect()
+            does_not_fit(shortfall, problem, policy, kept, searched).into_iter().map(Reason::from).collect()
         }
         Refusal::MinimumAboveCount { min, count, .. } => {
             let short = Some(u64::from(min.saturating_sub(*count)));
@@ -85,7 +92,13 @@ pub(crate) fn of_refusal(refusal: &Refusal, problem: &Problem, policy: &Policy, 
     }
 }
 
-fn does_not_fit(shortfall: &Shortfall, problem: &Problem, policy: &Policy, kept: &Kept) -> Vec<reason::Reason> {
+fn does_not_fit(
+    shortfall: &Shortfall,
+    problem: &Problem,
+    policy: &Policy,
+    kept: &Kept,
+    searched: &Searched,
+) -> Vec<reason::Reason> {
     let Shortfall { needed, bound: _, required, total, best, wider: _, unlabelled, step: _, blocked, changes } =
         shortfall;
     let mut reasons = Vec::new();
@@ -117,7 +130,7 @@ fn does_not_fit(shortfall: &Shortfall, problem: &Problem, policy: &Policy, kept:
         let reason = reason::Reason::new(Code::Unlabelled, labels.map_or(Help::Nothing, Help::Change));
         reasons.push(reason::Reason { level: key, ..reason });
     }
-    let refused = Refused::new(problem, policy, shortfall, kept);
+    let refused = Refused::new(problem, policy, shortfall, kept, searched);
     let unselect = changes.contains(&Change::Unselect);
     for group in blocked.iter().take(BLOCKED_SHOWN) {
         let freed = refused.fewest(&group.reason).map(|nodes| Change::Free { reason: group.reason.clone(), nodes });

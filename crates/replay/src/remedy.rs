@@ -13,6 +13,8 @@ use muster_core::planner::plan::{Host, LevelIndex, Policy, Problem, Role, Shortf
 use muster_core::planner::{self, Ground, Pruning};
 use muster_core::topology::{Tree, natural_cmp};
 
+use crate::study::Searched;
+
 /// The taint kube-scheduler's node controller puts on a cordoned node.
 const CORDON: &str = "node.kubernetes.io/unschedulable";
 
@@ -25,16 +27,23 @@ pub(crate) struct Refused<'a> {
     policy: &'a Policy,
     shortfall: &'a Shortfall,
     kept: &'a Kept,
+    searched: &'a Searched,
     ground: Ground,
     tree: Tree,
 }
 
 impl<'a> Refused<'a> {
     /// Reads the problem's nodes once.
-    pub(crate) fn new(problem: &'a Problem, policy: &'a Policy, shortfall: &'a Shortfall, kept: &'a Kept) -> Self {
+    pub(crate) fn new(
+        problem: &'a Problem,
+        policy: &'a Policy,
+        shortfall: &'a Shortfall,
+        kept: &'a Kept,
+        searched: &'a Searched,
+    ) -> Self {
         let ground = Ground::new(problem);
         let tree = Tree::build(&problem.levels, problem.hosts.iter().map(|host| &*host.node));
-        Self { problem, policy, shortfall, kept, ground, tree }
+        Self { problem, policy, shortfall, kept, searched, ground, tree }
     }
 
     /// The fewest nodes blocked by `misfit` that would have to be freed, in natural order of name; `None` if freeing all
@@ -177,6 +186,7 @@ impl<'a> Refused<'a> {
             problem.hosts[*host] = self.without(*host, misfit)?;
         }
         let (plan, report) = planner::plan_on(&self.ground, &problem, self.policy, Pruning::On);
+        self.searched.add(report.work);
         report.refusal.is_none().then(|| plan.places.into_iter().map(|place| place.node).collect())
     }
 }

@@ -1,11 +1,12 @@
 //! A plan with what stands behind it: for explanations. The document is the part of it that is published.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use muster_core::fit::Misfit;
 use muster_core::model::names::ObjectKey;
 use muster_core::model::node::{Node, Usage};
-use muster_core::planner::plan::Refusal;
+use muster_core::planner::plan::{Refusal, Work};
 use muster_core::reason::Why;
 use muster_core::topology::Levels;
 
@@ -20,8 +21,28 @@ pub struct Study {
     pub details: Vec<Detail>,
     /// The levels that were planned with.
     pub levels: Levels,
+    /// What the planner of gangs did for all of it.
+    pub work: Work,
     /// The node that was asked about, if the dump holds it.
     pub focus: Option<NodeFacts>,
+}
+
+/// What the planner has done so far, by whoever asked it.
+#[derive(Debug, Default)]
+pub(crate) struct Searched(Cell<Work>);
+
+impl Searched {
+    /// Counts one answer.
+    pub(crate) fn add(&self, work: Work) {
+        let mut sum = self.0.get();
+        sum.add(work);
+        self.0.set(sum);
+    }
+
+    /// All of it.
+    pub(crate) fn work(&self) -> Work {
+        self.0.get()
+    }
 }
 
 /// What stands behind one gang's entry.

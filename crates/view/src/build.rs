@@ -1,18 +1,20 @@
 //! The overview of a dump.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_api::crd::{GangBatchCost, condition};
-use muster_api::{batch_state, keys, pool as rules};
-use muster_core::batch::shares;
+use muster_api::{batch_state, books, keys, pool as rules};
+use muster_core::batch::{LAG, Payer, Spent, shares, spent_so_far};
 use muster_core::ec2::CapacityType;
-use muster_core::model::batch::BatchStatus;
+use muster_core::model::batch::{Batch, BatchStatus};
 use muster_core::model::money::micros;
 use muster_core::model::names::ObjectKey;
 use muster_core::model::node::{Node, Usage};
 use muster_core::model::resources::amount;
+use muster_core::planner;
 use muster_core::topology::{Levels, Step, Tree};
 use muster_replay::command::{self, Arguments, CommandError};
 use muster_replay::dump::{self, Dump};
@@ -24,7 +26,7 @@ use thiserror::Error;
 use crate::fits;
 use crate::overview::{
     Accelerators, AttemptEntry, BatchEntry, DomainEntry, FitEntry, GangEntry, KIND, LevelEntry, LimitEntry, NodeEntry,
-    NodeState, Overview, PoolEntry, PriceEntry, RemedyEntry, Summary, VERSION, letters,
+    NodeState, Overview, PoolEntry, PriceEntry, RemedyEntry, SpentEntry, Summary, VERSION, letters,
 };
 
 /// Why there is nothing to see.
@@ -61,30 +63,47 @@ pub fn of_texts(arguments: &Arguments<'_>) -> Result<Overview, ViewError> {
 ///
 /// Errors: levels that make no list.
 pub fn of_dump(dump: Dump, options: &Options) -> Result<Overview, PlanError> {
+    Ok(counted(dump, options)?.0)
+}
+
+/// What it took to make an overview, for gates that must not depend on time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// What the planner of gangs did: an overview is one planning pass, its explanations included.
+    pub planner: planner::plan::Work,
+    /// Times a node was looked at beside that.
+    pub nodes: u64,
+}
+
+/// [`of_dump`], and what it took.
+///
+/// Errors: those of [`of_dump`].
+pub fn counted(dump: Dump, options: &Options) -> Result<(Overview, Work), PlanError> {
+    let looked = Looked::default();
     let inventory = inventory::read(&dump, options);
     let excluded = dump.record.as_ref().map(|record| record.excluded.clone()).unwrap_or_default();
     let now = options.now.or(dump.newest).unwrap_or(Timestamp::UNIX_EPOCH);
-    let (explained, levels) = explain::gangs(dump, options)?;
-    let tree = Tree::build(&levels, inventory.nodes.iter().map(|standing| &standing.node));
+    let explain::Gangs { gangs: explained, levels, work } = explain::gangs(dump, options)?;
+    let tree = Tree::build(&levels, looked.at(&inventory.nodes).map(|standing| &standing.node));
     let names = inventory.accelerators();
     let mut gangs = gangs(&explained, &inventory, now);
     let index: BTreeMap<ObjectKey, usize> = gangs.iter().enumerate().map(|(index, gang)| (key(gang), index)).collect();
-    let nodes = nodes(&inventory, &tree, &levels, &names, &index);
-    for node in &nodes {
+    let nodes = nodes(&inventory, &tree, &levels, &names, &index, &looked);
+    for node in looked.at(&nodes) {
         for gang in &node.gangs {
             gangs[*gang].nodes.push(node.name.clone());
         }
     }
     let bills: Vec<Bill> = inventory.batches.iter().map(|batch| bill(&batch_state::read(batch).status, now)).collect();
     up_to_now(&mut gangs, &index, &inventory, &bills);
-    let domains = domains(&tree, &levels, &nodes);
+    let domains = domains(&tree, &levels, &nodes, &looked);
     let batches = batches(&inventory, &bills, now);
-    let fits = fitting(&inventory, &levels, &tree, &names);
+    let fits = fitting(&inventory, &levels, &tree, &names, &looked);
     let sum = |of: fn(&BatchEntry) -> u64| batches.iter().map(of).fold(0_u64, u64::saturating_add);
     let summary = Summary {
         nodes: count(nodes.len()),
-        usable_nodes: count(inventory.nodes.iter().filter(|standing| blocked(&standing.node).is_none()).count()),
-        accelerators: nodes.iter().fold(Accelerators::default(), |sum, node| sum.plus(node.accelerators)),
+        usable_nodes: count(looked.at(&inventory.nodes).filter(|standing| blocked(&standing.node).is_none()).count()),
+        accelerators: looked.at(&nodes).fold(Accelerators::default(), |sum, node| sum.plus(node.accelerators)),
         gangs: count(gangs.len()),
         waiting: count(gangs.iter().filter(|gang| gang.waiting).count()),
         pending_pods: inventory.pending,
@@ -94,21 +113,38 @@ pub fn of_dump(dump: Dump, options: &Options) -> Result<Overview, PlanError> {
     };
     let level =
         |level: &muster_core::topology::Level| LevelEntry { name: level.name.to_string(), key: level.key.to_string() };
-    Ok(Overview {
+    let overview = Overview {
         version: VERSION,
         kind: KIND.to_owned(),
         now,
         summary,
         levels: levels.as_slice().iter().map(level).collect(),
         domains,
-        pools: pools(&inventory, &nodes, &bills),
-        prices: prices(&inventory, options),
+        pools: pools(&inventory, &nodes, &bills, &looked),
+        spent: spent(&inventory, now),
+        prices: prices(&inventory, options, &looked),
         nodes,
         gangs,
         batches,
         fits,
         excluded,
-    })
+    };
+    Ok((overview, Work { planner: work, nodes: looked.0.get() }))
+}
+
+/// Counts nodes that are looked at.
+#[derive(Debug, Default)]
+struct Looked(Cell<u64>);
+
+impl Looked {
+    /// These, each counted when it is looked at.
+    fn at<'a, T>(&'a self, all: impl IntoIterator<Item = T> + 'a) -> impl Iterator<Item = T> + 'a {
+        all.into_iter().inspect(|_| self.more(1))
+    }
+
+    fn more(&self, nodes: usize) {
+        self.0.set(self.0.get().saturating_add(u64::try_from(nodes).unwrap_or(u64::MAX)));
+    }
 }
 
 fn count(number: usize) -> u32 {
@@ -217,12 +253,14 @@ fn nodes(
     levels: &Levels,
     names: &[&'static str],
     gangs: &BTreeMap<ObjectKey, usize>,
+    looked: &Looked,
 ) -> Vec<NodeEntry> {
     let above = levels.host().checked_sub(1);
     // Domains are listed level by level depth first; the same order as `domains` below.
     let places = above.map(|level| positions(tree, level));
     let standing = tree.hosts().iter().enumerate().filter_map(|(at, index)| Some((at, inventory.nodes.get(*index)?)));
-    standing
+    looked
+        .at(standing)
         .map(|(at, standing)| {
             let domain = above.zip(places.as_ref()).map(|(level, places)| places[level][tree.domain_of(level, at)]);
             node(standing, domain, names, gangs)
@@ -293,13 +331,14 @@ fn positions(tree: &Tree, last: usize) -> Vec<Vec<usize>> {
 }
 
 /// Domains above the host, depth first, with what their nodes add up to.
-fn domains(tree: &Tree, levels: &Levels, nodes: &[NodeEntry]) -> Vec<DomainEntry> {
+fn domains(tree: &Tree, levels: &Levels, nodes: &[NodeEntry], looked: &Looked) -> Vec<DomainEntry> {
     let Some(last) = levels.host().checked_sub(1) else { return Vec::new() };
     let places = positions(tree, last);
     let mut found: Vec<(usize, DomainEntry)> = Vec::new();
     for level in 0..=last {
         for (index, domain) in tree.level(level).iter().enumerate() {
             let own = &nodes[domain.hosts.clone()];
+            looked.more(own.len());
             let name = match &domain.step {
                 Step::Label(label) => Some(label.to_string()),
                 Step::Absent | Step::Own(_) => None,
@@ -320,14 +359,22 @@ fn domains(tree: &Tree, levels: &Levels, nodes: &[NodeEntry]) -> Vec<DomainEntry
     found.into_iter().map(|(_, entry)| entry).collect()
 }
 
-fn fitting(inventory: &Inventory, levels: &Levels, tree: &Tree, names: &[&'static str]) -> Vec<FitEntry> {
+fn fitting(
+    inventory: &Inventory,
+    levels: &Levels,
+    tree: &Tree,
+    names: &[&'static str],
+    looked: &Looked,
+) -> Vec<FitEntry> {
     let nodes: Vec<(&Node, &Usage)> =
         inventory.nodes.iter().map(|standing| (&standing.node, &standing.usage)).collect();
     let mut tolerated: BTreeSet<Arc<str>> = BTreeSet::new();
     for pool in &inventory.pools {
         tolerated.extend(rules::taints(pool).unwrap_or_default().into_iter().map(|taint| taint.key));
     }
-    let kinds = fits::kinds(nodes.iter().map(|(node, _)| *node), names);
+    let kinds = fits::kinds(looked.at(&nodes).map(|(node, _)| *node), names);
+    // Whether it takes a member, and once in a domain of each level.
+    looked.more(kinds.len() * nodes.len() * (1 + levels.host()));
     kinds.iter().flat_map(|kind| fits::of_kind(kind, levels, tree, &nodes, &tolerated)).collect()
 }
 
@@ -414,7 +461,7 @@ fn of_batch(batch: &muster_api::crd::NodeBatch, bill: &Bill, now: Timestamp) -> 
     }
 }
 
-fn pools(inventory: &Inventory, nodes: &[NodeEntry], bills: &[Bill]) -> Vec<PoolEntry> {
+fn pools(inventory: &Inventory, nodes: &[NodeEntry], bills: &[Bill], looked: &Looked) -> Vec<PoolEntry> {
     let mut all: Vec<PoolEntry> = Vec::new();
     // What its own batches say, as everywhere else: the status of a pool is written less often.
     let mut rates: BTreeMap<&str, u64> = BTreeMap::new();
@@ -427,30 +474,31 @@ fn pools(inventory: &Inventory, nodes: &[NodeEntry], bills: &[Bill]) -> Vec<Pool
     let written = |status: Option<&muster_api::crd::NodePoolStatus>| {
         money(status.and_then(|status| status.price_per_hour.as_deref()))
     };
-    let named: BTreeSet<Option<&str>> = nodes
-        .iter()
+    let named: BTreeSet<Option<&str>> = looked
+        .at(nodes)
         .map(|node| node.pool.as_deref())
         .chain(inventory.pools.iter().map(|pool| pool.metadata.name.as_deref()))
         .collect();
-    let mut members: BTreeMap<Option<&str>, u32> = BTreeMap::new();
-    for standing in &inventory.nodes {
+    let mut standing_by_pool: BTreeMap<Option<&str>, Vec<&Standing>> = BTreeMap::new();
+    for standing in looked.at(&inventory.nodes) {
         let pool = standing.node.labels.get(keys::NODEPOOL).map(|pool| &**pool);
-        let own = standing.pods.iter().filter(|pod| pod.gang.is_some()).count();
-        *members.entry(pool).or_default() += count(own);
+        standing_by_pool.entry(pool).or_default().push(standing);
+    }
+    let mut by_pool: BTreeMap<Option<&str>, Vec<&NodeEntry>> = BTreeMap::new();
+    for node in looked.at(nodes) {
+        by_pool.entry(node.pool.as_deref()).or_default().push(node);
     }
     for name in named {
-        let own: Vec<&NodeEntry> = nodes.iter().filter(|node| node.pool.as_deref() == name).collect();
+        let own = by_pool.remove(&name).unwrap_or_default();
+        let standing = standing_by_pool.remove(&name).unwrap_or_default();
+        let members = looked.at(&standing).flat_map(|standing| &standing.pods).filter(|pod| pod.gang.is_some()).count();
         let object =
             name.and_then(|name| inventory.pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(name)));
         let status = object.and_then(|object| object.status.as_ref());
         let ready = status.and_then(|status| condition(&status.conditions, "Ready"));
         let limits = object.and_then(|object| rules::limits(object).ok()).unwrap_or_default();
         let limit = |(resource, limit): (&muster_core::model::names::ResourceName, &i64)| {
-            let held = inventory
-                .nodes
-                .iter()
-                .filter(|standing| standing.node.labels.get(keys::NODEPOOL).map(|pool| &**pool) == name);
-            let used = held.fold(0_i64, |sum, standing| {
+            let used = looked.at(&standing).fold(0_i64, |sum, standing| {
                 let one =
                     if resource.as_str() == "nodes" { 1 } else { standing.node.allocatable.get(resource.as_str()) };
                 sum.saturating_add(one)
@@ -466,9 +514,9 @@ fn pools(inventory: &Inventory, nodes: &[NodeEntry], bills: &[Bill]) -> Vec<Pool
             ready: ready.map(|one| one.status == "True"),
             message: ready.map(|one| one.message.clone()).filter(|message| !message.is_empty()),
             nodes: count(own.len()),
-            accelerators: own.iter().fold(Accelerators::default(), |sum, node| sum.plus(node.accelerators)),
-            gang_members: members.get(&name).copied().unwrap_or(0),
-            other_pods: own.iter().map(|node| node.other_pods).fold(0, u32::saturating_add),
+            accelerators: looked.at(&own).fold(Accelerators::default(), |sum, node| sum.plus(node.accelerators)),
+            gang_members: count(members),
+            other_pods: looked.at(&own).map(|node| node.other_pods).fold(0, u32::saturating_add),
             usd_micro_per_hour: if inventory.batches.is_empty() {
                 written(status)
             } else {
@@ -480,9 +528,28 @@ fn pools(inventory: &Inventory, nodes: &[NodeEntry], bills: &[Bill]) -> Vec<Pool
     all
 }
 
+/// What the NodePools have booked, and the bills that are not: the counters of the server, up to now.
+fn spent(inventory: &Inventory, now: Timestamp) -> Vec<SpentEntry> {
+    let books = inventory.pools.iter().filter_map(|pool| Some((pool.metadata.name.as_deref()?, books::read(pool))));
+    let batches: Vec<Batch> = inventory.batches.iter().map(batch_state::read).collect();
+    let until = now.saturating_add(LAG).unwrap_or(now);
+    let sums = spent_so_far(&books.collect(), batches.iter(), until);
+    let entry = |((node_pool, payer), spent): ((String, Payer), Spent)| SpentEntry {
+        namespace: payer.namespace,
+        node_pool,
+        capacity_type: payer.capacity_type,
+        spent_usd_micro: spent.all,
+        stranded_usd_micro: spent.stranded.values().copied().fold(0, u64::saturating_add),
+    };
+    let mut all: Vec<SpentEntry> = sums.into_iter().map(entry).filter(|entry| entry.spent_usd_micro > 0).collect();
+    let by = |entry: &SpentEntry| (entry.namespace.clone(), entry.node_pool.clone(), entry.capacity_type.clone());
+    all.sort_by_key(by);
+    all
+}
+
 /// Prices of the types that nodes and batches have.
-fn prices(inventory: &Inventory, options: &Options) -> Vec<PriceEntry> {
-    let of_nodes = inventory.nodes.iter().filter_map(|standing| {
+fn prices(inventory: &Inventory, options: &Options, looked: &Looked) -> Vec<PriceEntry> {
+    let of_nodes = looked.at(&inventory.nodes).filter_map(|standing| {
         let label = |key: &str| standing.node.labels.get(key).map(ToString::to_string);
         Some((label(keys::INSTANCE_TYPE)?, label(keys::CAPACITY_TYPE), label(keys::ZONE)))
     });
@@ -502,6 +569,7 @@ fn prices(inventory: &Inventory, options: &Options) -> Vec<PriceEntry> {
                 zone,
                 usd_micro_per_hour: price,
                 source: options.catalogue.name.clone(),
+                as_of: options.catalogue.as_of,
             })
         })
         .collect()

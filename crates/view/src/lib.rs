@@ -17,5 +17,5 @@ pub mod would;
 
 mod build;
 
-pub use build::{ViewError, of_dump, of_texts};
+pub use build::{ViewError, Work, counted, of_dump, of_texts};
 pub use overview::Overview;

@@ -37,6 +37,8 @@ pub struct Overview {
     pub batches: Vec<BatchEntry>,
     /// NodePools and nodes of none, in order of name.
     pub pools: Vec<PoolEntry>,
+    /// What was spent until now, NodeBatches that are gone included, in order of namespace, NodePool and capacity type.
+    pub spent: Vec<SpentEntry>,
     /// What nodes of the types that are there cost.
     pub prices: Vec<PriceEntry>,
     /// What fits now, for each kind of accelerator and each level.
@@ -342,6 +344,23 @@ pub struct LimitEntry {
     pub limit: String,
 }
 
+/// What one namespace has spent on nodes of one NodePool and capacity type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
+pub struct SpentEntry {
+    /// Namespace; `-` for nodes of pods of no gang, which several namespaces share; `other` for those that a NodePool has no row for.
+    pub namespace: String,
+    /// NodePool.
+    pub node_pool: String,
+    /// Capacity type; `unknown` where it is not known.
+    pub capacity_type: String,
+    /// Micro-dollars.
+    pub spent_usd_micro: u64,
+    /// Micro-dollars of that which no gang used.
+    pub stranded_usd_micro: u64,
+}
+
 /// What one node costs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
@@ -357,6 +376,8 @@ pub struct PriceEntry {
     pub usd_micro_per_hour: u64,
     /// Where it comes from.
     pub source: String,
+    /// The day of the source; null if it has none.
+    pub as_of: Option<Timestamp>,
 }
 
 /// What fits now at one level, of members that ask for so many accelerators and stand one to a node.

@@ -1,6 +1,7 @@
 //! The page: server-rendered HTML and SVG, complete without any script. Everything foreign is text; whatever the map
 //! shows, a table says too.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -225,7 +226,7 @@ fn map(overview: &Overview) -> Markup {
         }
         details #map-table {
             summary { "The map as a table" }
-            (table("nodes", &["Node", "Domain", "Type", "State", "Free", "Gangs"], overview.nodes.iter().map(|node| {
+            (objects("node", "nodes", &["Node", "Domain", "Type", "State", "Free", "Gangs"], overview.nodes.iter().map(|node| {
                 let path = node.domain.and_then(|index| overview.domains.get(index)).map(|domain| domain.path.clone());
                 vec![
                     node.name.clone(),
@@ -274,11 +275,28 @@ fn cell(overview: &Overview, node: &NodeEntry, x: usize, y: usize) -> Markup {
 
 /// `name` tells it from the other tables of the page.
 fn table(name: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Markup {
+    rows_of(name, head, rows.map(|row| (None, row)))
+}
+
+/// [`table`] of objects with their name in the first cell: each row has a URL.
+fn objects(kind: &str, name: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Markup {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let rows = rows.map(|row| {
+        let first = anchor(kind, row.first().map_or("", String::as_str), 0);
+        let before = seen.entry(first.clone()).or_default();
+        let id = if *before == 0 { first } else { format!("{first}-{before}") };
+        *before += 1;
+        (Some(id), row)
+    });
+    rows_of(name, head, rows)
+}
+
+fn rows_of(name: &str, head: &[&str], rows: impl Iterator<Item = (Option<String>, Vec<String>)>) -> Markup {
     html! {
         div .scroll tabindex="0" role="region" aria-label={ "Table: " (rows::clean(name)) } {
             table {
                 thead { tr { @for cell in head { th scope="col" { (cell) } } } }
-                tbody { @for row in rows { tr { @for cell in row { td { (rows::clean(&cell)) } } } } }
+                tbody { @for (id, row) in rows { tr id=[id] { @for cell in row { td { (rows::clean(&cell)) } } } } }
             }
         }
     }
@@ -450,7 +468,8 @@ fn of_batch(batch: &BatchEntry) -> Markup {
 }
 
 fn pools(overview: &Overview) -> Markup {
-    table(
+    objects(
+        "pool",
         "pools",
         &["Pool", "Ready", "Nodes", "Accelerators", "$/h", "Limits", "Members of gangs", "Other pods"],
         overview.pools.iter().map(|pool| {
@@ -462,7 +481,7 @@ fn pools(overview: &Overview) -> Markup {
 }
 
 fn money(overview: &Overview) -> Markup {
-    let mut spaces: std::collections::BTreeMap<&str, (u64, u64, u64)> = std::collections::BTreeMap::new();
+    let mut spaces: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
     for gang in &overview.gangs {
         let of = spaces.entry(&gang.namespace).or_default();
         of.0 = of.0.saturating_add(gang.usd_micro_per_hour);
@@ -470,7 +489,7 @@ fn money(overview: &Overview) -> Markup {
         of.2 = of.2.saturating_add(gang.stranded_usd_micro);
     }
     // What belongs to no gang that is there: nodes of other pods, and of gangs that are gone.
-    let there: std::collections::BTreeSet<String> =
+    let there: BTreeSet<String> =
         overview.gangs.iter().map(|gang| format!("{}/{}", gang.namespace, gang.object)).collect();
     for batch in &overview.batches {
         if batch.owner.as_ref().is_some_and(|owner| there.contains(owner)) {
@@ -491,12 +510,21 @@ fn money(overview: &Overview) -> Markup {
                 vec![name.to_owned(), rows::usd(rate), rows::usd(spent), rows::usd(stranded)]
             })))
         }
+        @if !overview.spent.is_empty() {
+            h3 { "Spent so far" }
+            p .muted { "Since each NodePool was created, for gangs and NodeBatches that are gone too. Namespace - is that of pods of no gang." }
+            (table("spent so far", &["Namespace", "Pool", "Capacity type", "Spent", "Stranded"], overview.spent.iter().map(|row| {
+                let (spent, stranded) = (rows::usd(row.spent_usd_micro), rows::usd(row.stranded_usd_micro));
+                vec![row.namespace.clone(), row.node_pool.clone(), row.capacity_type.clone(), spent, stranded]
+            })))
+        }
         @if !overview.prices.is_empty() {
             h3 { "Prices" }
-            (table("prices", &["Type", "Capacity type", "Zone", "$/h", "Source"], overview.prices.iter().map(|price| {
+            (table("prices", &["Type", "Capacity type", "Zone", "$/h", "Source", "Age"], overview.prices.iter().map(|price| {
                 let zone = price.zone.clone().unwrap_or_else(|| "all".to_owned());
                 let (kind, capacity) = (price.instance_type.clone(), price.capacity_type.clone());
-                vec![kind, capacity, zone, rows::usd(price.usd_micro_per_hour), price.source.clone()]
+                let old = price.as_of.map(|day| overview.now.duration_since(day).as_secs().max(0));
+                vec![kind, capacity, zone, rows::usd(price.usd_micro_per_hour), price.source.clone(), rows::age(old)]
             })))
         }
     }

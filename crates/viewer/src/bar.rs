@@ -49,6 +49,11 @@ impl Bar {
         }
     }
 
+    /// Does something that prints, with the line out of the way.
+    pub fn aside(&self, print: impl FnOnce()) {
+        self.0.suspend(print);
+    }
+
     fn on_terminal(template: &str, steps: Option<u64>) -> Self {
         let term = std::env::var_os("TERM");
         let no_colour = std::env::var_os("NO_COLOR");

@@ -17,10 +17,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use muster_viewer::bar::Bar;
 
 use crate::clock::now_real;
 use crate::commands::serve::stopped;
 use crate::testbed::Binaries;
+use crate::testbed::binaries::BinariesError;
 use evidence::Evidence;
 use facts::Summary;
 use stage::Stage;
@@ -73,7 +75,7 @@ async fn play(args: &DemoArgs, ended: &AtomicBool) -> anyhow::Result<ExitCode> {
         Evidence::refuse_used(folder)?;
     }
     say(args, "The real control plane (etcd, kube-apiserver, controller-manager, kube-scheduler), a simulated EC2:");
-    let binaries = Binaries::ensure(&args.repository, |line| say(args, line)).await?;
+    let binaries = binaries(args).await?;
     let stage = Stage::start(args.repository.clone(), binaries, args.speed).await?;
     let reported = tell(args, &stage, started, ended).await;
     if reported.is_err() {
@@ -81,6 +83,28 @@ async fn play(args: &DemoArgs, ended: &AtomicBool) -> anyhow::Result<ExitCode> {
         stage.stack.cluster.keep();
     }
     reported
+}
+
+/// The control plane, built where it is not there yet: minutes, with a bar on a terminal.
+async fn binaries(args: &DemoArgs) -> Result<Binaries, BinariesError> {
+    let (mut bar, mut done) = (Bar::none(), None);
+    Binaries::ensure(&args.repository, |line| {
+        bar.aside(|| say(args, line));
+        if let Some(next) = building(line) {
+            if done.is_none() {
+                bar = Bar::counting(Binaries::COUNT);
+            }
+            let number = done.map_or(0, |done| done + 1);
+            bar.at(number, &format!("building {next}"));
+            done = Some(number);
+        }
+    })
+    .await
+}
+
+/// The binary that the build script says it begins with.
+fn building(line: &str) -> Option<&str> {
+    line.strip_prefix("control plane: building ")?.strip_suffix(" …")
 }
 
 async fn tell(

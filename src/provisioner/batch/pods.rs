@@ -499,7 +499,7 @@ fn ladders(state: &State, waiting: Vec<PodUid>, offers: &[Offered]) -> Ladders {
             }
         };
         if let Some(what) = read::unmodelled(shape).into_iter().next() {
-            let why = format!("carries a constraint that is not modelled: {what}").into();
+            let why = format!("carries a constraint that is not supported: {what}").into();
             ladders.refused.push(Refusal { pod: uid, cause: Cause::NoOfferFits, why });
             continue;
         }

@@ -238,6 +238,15 @@ mod tests {
         for one in &life {
             assert_eq!(owner_event(one, one), None);
         }
+        // An hour in which the counts of the sentence change every minute.
+        let mut waits = gang(Phase::Waiting, Some(Code::DoesNotFit));
+        for minute in 0..60 {
+            let before = waits.clone();
+            if let Some(waiting) = &mut waits.waiting {
+                waiting.message = Arc::from(format!("has capacity for {minute}"));
+            }
+            assert_eq!(owner_event(&before, &waits), None, "{minute}");
+        }
         assert_eq!(owner_event(&gang(Phase::Planned, None), &gang(Phase::Released, None)), None);
         assert_eq!(owner_event(&gang(Phase::Released, None), &gang(Phase::Committing, None)), None);
     }

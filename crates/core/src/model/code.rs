@@ -32,7 +32,7 @@ pub enum Code {
     Terminating,
     /// Capacity is assigned to other gangs.
     Assigned,
-    /// The members carry a constraint that is not modelled.
+    /// The members carry a constraint that is not supported.
     Unsupported,
     /// The members have more than one shape, and a topology request that needs one, or more shapes than are planned together.
     MixedShapes,

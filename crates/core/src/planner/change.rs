@@ -72,7 +72,7 @@ pub(super) fn completed(problem: &Problem, ground: &Ground, mut refusal: Refusal
     refusal
 }
 
-/// The gang without any constraint that is not modelled; `None` if no pod has one.
+/// The gang without any constraint that is not supported; `None` if no pod has one.
 fn without_constraints(problem: &Problem) -> Option<(Problem, Change)> {
     let mut changed = problem.clone();
     let mut constraints: Vec<Arc<str>> = Vec::new();

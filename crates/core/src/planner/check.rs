@@ -109,7 +109,7 @@ pub enum Finding {
         /// The node.
         node: NodeName,
     },
-    /// A member carries a constraint that is not modelled.
+    /// A member carries a constraint that is not supported.
     Unsupported {
         /// Index of the role.
         role: usize,

@@ -31,7 +31,7 @@ impl<'p> Demand<'p> {
     /// Reads the gang; `None` if it has no place at all. `index` gives a node's index in `problem.hosts`.
     ///
     /// Errors: the first of unknown level, unsupported constraint, mixed shapes, impossible minimum, slices that do
-    /// not cut the gang, bound to a node that is gone. A constraint that is not modelled refuses the gang before anything
+    /// not cut the gang, bound to a node that is gone. A constraint that is not supported refuses the gang before anything
     /// is released.
     pub(super) fn new(
         problem: &'p Problem,

@@ -57,7 +57,7 @@ impl fmt::Display for Headline<'_> {
                     true => out.write_str("the members carry")?,
                     false => write!(out, "role {role} carries")?,
                 }
-                write!(out, " a constraint that is not modelled: {constraint}")
+                write!(out, " a constraint that is not supported: {constraint}")
             }
             Refusal::MixedShapes { shapes, changes: _ } => {
                 write!(out, "the members have {shapes} different shapes")?;

@@ -508,7 +508,9 @@ impl Display for Step {
             Self::Untaint { taint, nodes } => {
                 write!(f, "Tolerate taint {taint} in the pods, or take it from {nodes}")
             }
-            Self::DropSelector => f.write_str("Remove nodeSelector and node affinity from the pods"),
+            Self::DropSelector => {
+                f.write_str("Remove nodeSelector and node affinity from the pods and make them again")
+            }
             Self::Uncordon { nodes } => write!(f, "Uncordon {nodes}"),
             Self::MakeReady { nodes } => write!(f, "Get {nodes} Ready"),
             Self::FreePorts { pods, nodes } | Self::EndPods { pods, nodes, .. } | Self::MovePods { pods, nodes }
@@ -528,14 +530,18 @@ impl Display for Step {
                 write!(f, "Change muster.dev/gang-min to {members}")
             }
             Self::SetMinimum { role, members } => write!(f, "Change muster.dev/gang-min of role {role} to {members}"),
-            Self::DropConstraints { constraints } => write!(f, "Take {} out of the pods", listed(constraints)),
+            Self::DropConstraints { constraints } => {
+                write!(f, "Take {} out of the pods and make them again", listed(constraints))
+            }
             Self::SameTemplate { role, like } if role == like && role.is_empty() => {
-                f.write_str("Give all members one template")
+                f.write_str("Give all members one template and make them again")
             }
             Self::SameTemplate { role, like } if role == like => {
-                write!(f, "Give all members of role {role} one template")
+                write!(f, "Give all members of role {role} one template and make them again")
             }
-            Self::SameTemplate { role, like } => write!(f, "Give role {role} the template of role {like}"),
+            Self::SameTemplate { role, like } => {
+                write!(f, "Give role {role} the template of role {like} and make its pods again")
+            }
             Self::RaiseLimit { pool, resource, from, to } => {
                 let (from, to) = (amount(resource.as_str(), *from), at_least(resource.as_str(), *to));
                 write!(f, "Raise spec.limits.{resource} of NodePool \"{pool}\" from {from} to {to}")
@@ -563,17 +569,20 @@ impl Display for Step {
                 if let Some(name) = instance_type {
                     write!(f, " of {name}")?;
                 }
-                write!(f, " that the EC2NodeClass of NodePool \"{pool}\" selects")
+                write!(
+                    f,
+                    " that spec.capacityReservationSelectorTerms of the EC2NodeClass of NodePool \"{pool}\" select"
+                )
             }
             Self::AddSubnet { pool, addresses } => {
                 f.write_str("Add a subnet")?;
                 if let Some(addresses) = addresses {
                     write!(f, " with {addresses} free addresses")?;
                 }
-                write!(f, " to the EC2NodeClass of NodePool \"{pool}\"")
+                write!(f, " to spec.subnetSelectorTerms of the EC2NodeClass of NodePool \"{pool}\"")
             }
             Self::CreateNodePool { instance_type, zone, nodes, level } => {
-                write!(f, "Create a NodePool that may provision {nodes} {instance_type}")?;
+                write!(f, "Create a NodePool with an EC2NodeClass that may provision {nodes} {instance_type}")?;
                 if let Some(zone) = zone {
                     write!(f, " in {zone}")?;
                 }
@@ -583,7 +592,10 @@ impl Display for Step {
                 }
             }
             Self::AllowOnDemand { pool } => {
-                write!(f, "Add on-demand to the requirement muster.dev/capacity-type of NodePool \"{pool}\"")
+                write!(
+                    f,
+                    "Add on-demand to muster.dev/capacity-type in spec.template.spec.requirements of NodePool \"{pool}\""
+                )
             }
             Self::LabelPool { pool, labels } => {
                 let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -592,14 +604,18 @@ impl Display for Step {
             }
             Self::LowerRequest { resource, from, to } => {
                 let (from, to) = (amount(resource.as_str(), *from), amount(resource.as_str(), *to));
-                write!(f, "Lower {resource} of each member from {from} to {to}")
+                write!(f, "Lower {resource} of each member from {from} to {to} and make them again")
             }
             Self::LabelNodes { nodes, keys } => {
-                write!(f, "Label {nodes} with {}: the values are those of ec2 DescribeInstanceTopology", listed(keys))
+                write!(
+                    f,
+                    "Label {nodes} with {}: the values are what `aws ec2 describe-instance-topology` shows",
+                    listed(keys)
+                )
             }
             Self::OwnVolumes { claims } => write!(
                 f,
-                "Give each member a claim of its own, or a volume that many nodes may use (ReadWriteMany), in place of {}",
+                "Give each member a claim of its own, or a volume that many nodes may use (ReadWriteMany), in place of {}, and make them again",
                 listed(claims)
             ),
             Self::StateSize => f.write_str(
@@ -633,7 +649,7 @@ impl Display for Step {
                 ([one], _) => write!(f, "Wait for gang {one} to end: the capacity is assigned to it"),
                 (_, true) => {
                     let gangs = listed_with(gangs, "or");
-                    write!(f, "Wait for any one of gangs {gangs} to end: the capacity is assigned to them")
+                    write!(f, "Wait until gang {gangs} has ended: the capacity is assigned to them")
                 }
                 (_, false) => {
                     let gangs = listed(gangs);
@@ -717,7 +733,7 @@ mod tests {
         assert!(!create(Some("layer-3")).is_enough());
         assert_eq!(
             create(Some("layer-3")).to_string(),
-            "Create a NodePool that may provision 2 p5.48xlarge (the layer-3 of new nodes is known only once they run)"
+            "Create a NodePool with an EC2NodeClass that may provision 2 p5.48xlarge (the layer-3 of new nodes is known only once they run)"
         );
     }
 

@@ -15,7 +15,7 @@ use muster_core::planner::plan::{Change, GangRequest, Host, Problem};
 use muster_core::reason::{self, Help, PoolChange};
 
 use super::Planning;
-use super::gang::{Demand, solve};
+use super::gang::Demand;
 use super::work::{Pods, Work};
 use crate::document::{Code, ProvisionEntry, Reason};
 use crate::offers::{self, Asked, Asks, Shop};
@@ -178,7 +178,7 @@ impl Planning<'_> {
     /// Where another request fits: on the nodes of the dump, else on what the pools would provision; `None` if nowhere.
     fn fits(&self, demand: &Demand<'_>, problem: &Problem, request: &GangRequest) -> Option<Fits> {
         let changed = Problem { gang: request.clone(), ..problem.clone() };
-        let (_, report, faults) = solve(&changed, &self.policy);
+        let (_, report, faults) = self.solve(&changed);
         if report.refusal.is_none() && faults.is_empty() {
             return Some(Fits::Nodes);
         }
@@ -212,7 +212,7 @@ impl Planning<'_> {
         let found = tried.find(|purchase| {
             let new: Vec<Host> = purchase.hosts(0);
             let problem = self.on_purchase(purchase, &new, request, demand.sample, &bound);
-            let (_, report, faults) = solve(&problem, &self.policy);
+            let (_, report, faults) = self.solve(&problem);
             report.refusal.is_none() && faults.is_empty()
         });
         found.map(|purchase| purchase.entry.clone())

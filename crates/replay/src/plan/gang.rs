@@ -13,8 +13,7 @@ use muster_core::model::pod::Operator;
 use muster_core::planner;
 use muster_core::planner::check::{self, Severity};
 use muster_core::planner::plan::{
-    Change, GangRequest, Host, LevelIndex, Place, Plan, Policy, Problem, Refusal, Report, Role, RolePlace,
-    SearchBudget, Seed,
+    Change, GangRequest, Host, LevelIndex, Place, Plan, Problem, Refusal, Report, Role, RolePlace, SearchBudget, Seed,
 };
 use muster_core::reason::{Help, Why};
 
@@ -90,7 +89,7 @@ impl Planning<'_> {
             self.provision(&demand, &problem, work, &mut entry, &mut detail);
             return (entry, detail);
         }
-        let (plan, report, faults) = solve(&problem, &self.policy);
+        let (plan, report, faults) = self.solve(&problem);
         match report.refusal.clone() {
             None if faults.is_empty() => {
                 let (plan, levels) = match assignments::kept(&assigned, &problem, &plan) {
@@ -112,7 +111,7 @@ impl Planning<'_> {
             }
             Some(refusal) => {
                 entry.outcome = Outcome::Refused;
-                entry.reasons = reasons::of_refusal(&refusal, &problem, &self.policy, &self.kept());
+                entry.reasons = reasons::of_refusal(&refusal, &problem, &self.policy, &self.kept(), &self.searched);
                 let may_help = matches!(refusal, Refusal::DoesNotFit(_));
                 let passing = match &refusal {
                     Refusal::DoesNotFit(shortfall) => self.passing(&problem, shortfall),
@@ -383,18 +382,19 @@ impl Planning<'_> {
             hosts.extend(new);
         }
         let problem = Problem { levels: self.levels.clone(), hosts, gang: request };
-        let (_, report, _) = solve(&problem, &self.policy);
+        let (_, report, _) = self.solve(&problem);
         report.refusal.is_none().then(|| report.levels.iter().map(|level| level.used).collect())
     }
-}
 
-/// Plan, report, and what the checker found wrong.
-pub(super) fn solve(problem: &Problem, policy: &Policy) -> (Plan, Report, Vec<Reason>) {
-    let (plan, report) = planner::plan(problem, policy, SearchBudget::default(), Seed::default());
-    let notes = if report.refusal.is_some() { Vec::new() } else { check::check(problem, &plan) };
-    let fatal = notes.into_iter().filter(|note| note.severity == Severity::Fatal);
-    let faults = fatal.map(|note| described(Code::PlanRejected, note.to_string())).collect();
-    (plan, report, faults)
+    /// Plan, report, and what the checker found wrong.
+    pub(super) fn solve(&self, problem: &Problem) -> (Plan, Report, Vec<Reason>) {
+        let (plan, report) = planner::plan(problem, &self.policy, SearchBudget::default(), Seed::default());
+        self.searched.add(report.work);
+        let notes = if report.refusal.is_some() { Vec::new() } else { check::check(problem, &plan) };
+        let fatal = notes.into_iter().filter(|note| note.severity == Severity::Fatal);
+        let faults = fatal.map(|note| described(Code::PlanRejected, note.to_string())).collect();
+        (plan, report, faults)
+    }
 }
 
 /// Where the volumes of the members are, if zones are named.

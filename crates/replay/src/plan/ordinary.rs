@@ -175,7 +175,7 @@ impl Planning<'_> {
         let constraint = core.shape.as_ref().ok().and_then(|shape| read::unmodelled(shape).into_iter().next())?;
         let code =
             if constraint.starts_with("resourceClaims") { PodCode::DRANotSupported } else { PodCode::NoOfferFits };
-        Some((PodOutcome::Refused, reason(code, format!("carries a constraint that is not modelled: {constraint}"))))
+        Some((PodOutcome::Refused, reason(code, format!("carries a constraint that is not supported: {constraint}"))))
     }
 
     /// Nodes in the order in which they are tried, and whether each is joining, registered or not: Ready ones first; those

@@ -14,7 +14,7 @@ use muster_core::planner::plan::{GangRequest, Host, Problem, TopologyRequests};
 use muster_core::reason::{Joining, Unsold, Why};
 
 use super::Planning;
-use super::gang::{Demand, levels_of, solve};
+use super::gang::{Demand, levels_of};
 use super::work::Work;
 use crate::document::{GangEntry, Outcome, ProvisionEntry};
 use crate::offers::{self, Asked, Asks, Purchase, Shop};
@@ -38,7 +38,7 @@ impl Planning<'_> {
             return false;
         }
         let joined = gang::with_joined(problem.clone(), &joining);
-        let (plan, report, faults) = solve(&joined, &self.policy);
+        let (plan, report, faults) = self.solve(&joined);
         if report.refusal.is_some() || !faults.is_empty() {
             return false;
         }
@@ -131,7 +131,7 @@ impl Planning<'_> {
     ) -> Result<(), String> {
         let new = purchase.hosts(0);
         let problem = self.on_purchase(purchase, &new, &demand.request, demand.sample, bound);
-        let (plan, report, faults) = solve(&problem, &self.policy);
+        let (plan, report, faults) = self.solve(&problem);
         if let Some(refusal) = &report.refusal {
             return Err(refusal.to_string());
         }

@@ -10,7 +10,7 @@ use muster_core::planner::plan::{
     GangRequest, Host, Policy, Problem, Role, RolePlace, SearchBudget, Seed, TopologyRequests,
 };
 use muster_core::topology::Levels;
-use muster_replay::command;
+use muster_replay::command::{self, Format};
 use muster_replay::decision::{Decisions, VERSION};
 use muster_replay::dump::Input;
 
@@ -47,7 +47,7 @@ fn decision() -> Decision {
 fn replay(decisions: Vec<Decision>) -> (String, u8) {
     let file = Decisions { version: VERSION, muster: "0.1.0".to_owned(), decisions };
     let text = serde_json::to_string(&file).unwrap();
-    let output = command::replay(&[Input { name: "record.json", text: &text }]).unwrap();
+    let output = command::replay(&[Input { name: "record.json", text: &text }], Format::Table).unwrap();
     (output.text, output.code)
 }
 
@@ -74,7 +74,8 @@ fn a_decision_that_comes_out_otherwise_names_the_first_difference() {
 
 #[test]
 fn a_file_that_holds_no_decisions_is_an_error_with_field_and_value() {
-    let error = |text: &str| command::replay(&[Input { name: "record.json", text }]).unwrap_err().to_string();
+    let error =
+        |text: &str| command::replay(&[Input { name: "record.json", text }], Format::Table).unwrap_err().to_string();
     assert!(error("{").contains("record.json"));
     assert!(error("{\"version\": \"x\"}").contains("version"));
     assert!(error("{\"version\": 2, \"muster\": \"\", \"decisions\": []}").contains("version 2 is not 1"));

@@ -4,6 +4,8 @@
 
 mod document;
 mod fits;
+mod large;
 mod pages;
 mod screens;
 mod support;
+mod work;

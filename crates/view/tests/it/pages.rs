@@ -5,6 +5,7 @@ use std::io::Read as _;
 use flate2::read::GzDecoder;
 use muster_view::assets;
 use muster_view::page::{self, Frame};
+use muster_view::rows;
 use muster_view::web::{Answer, Request, Site};
 
 use crate::support::{agreed, dump, dumps, overview};
@@ -215,7 +216,25 @@ fn hostile_text_is_shown_as_text() {
             message: Some(text.clone()),
             created: None,
             age_seconds: None,
-            attempts: Vec::new(),
+            attempts: vec![muster_view::overview::AttemptEntry {
+                number: 1,
+                instance_type: text.clone(),
+                zone: text.clone(),
+                capacity_type: text.clone(),
+                count: 1,
+                outcome: text.clone(),
+                code: Some(text.clone()),
+                message: Some(text.clone()),
+                started: None,
+                ended: None,
+            }],
+        });
+        overview.spent.push(muster_view::overview::SpentEntry {
+            namespace: text.clone(),
+            node_pool: text.clone(),
+            capacity_type: text.clone(),
+            spent_usd_micro: 1,
+            stranded_usd_micro: 0,
         });
         let frame = Frame { source: text.clone(), trouble: Some(text.clone()), refresh: Some(5), ..Frame::default() };
         let site = Site::new(&overview, &frame);
@@ -228,6 +247,77 @@ fn hostile_text_is_shown_as_text() {
             assert!(text.contains('\u{202e}') || shown.contains(&escaped), "{target}: {text:.40} is shown");
         }
     }
+}
+
+/// Where foreign text comes from: an annotation of a pod, labels of a node, and what EC2 reported of an attempt.
+#[test]
+fn hostile_text_of_objects_is_text_on_the_page_too() {
+    for text in
+        ["<script>alert(1)</script>".to_owned(), "\"><svg onload=alert(1)>".to_owned(), "\u{202e}gnihton".to_owned()]
+    {
+        let items = serde_json::json!([
+            {
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": "n-1", "labels": {
+                    "node.kubernetes.io/instance-type": text, "topology.kubernetes.io/zone": text, "muster.dev/nodepool": text,
+                }},
+                "status": {"allocatable": {"nvidia.com/gpu": "8", "pods": "9"}, "conditions": [{"type": "Ready", "status": "True"}]},
+            },
+            {
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": "p-0", "namespace": "ml", "uid": "p-0", "annotations": {
+                    "muster.dev/gang": text, "muster.dev/gang-size": "1", "muster.dev/topology-required": text,
+                }},
+                "spec": {"schedulerName": "muster", "containers": [{"name": "main", "image": text}]},
+                "status": {"phase": "Pending"},
+            },
+            {
+                "apiVersion": "muster.dev/v1alpha1", "kind": "NodeBatch",
+                "metadata": {"name": "b-1", "uid": "b-1"},
+                "spec": {"gangRef": {"namespace": "ml", "name": "g", "uid": "u"}, "count": 1},
+                "status": {"phase": "Failed", "message": text, "attempts": [{
+                    "number": 1, "instanceType": text, "zone": text, "capacityType": "on-demand", "count": 1,
+                    "outcome": "Lost", "code": text, "message": text,
+                }]},
+            },
+        ]);
+        let dump = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+        let site = Site::new(&overview(&dump), &Frame { refresh: Some(5), ..Frame::default() });
+        for target in ["/", page::FRAGMENT] {
+            let shown = site.answer(&get(target)).body;
+            for word in ["<script>", "<svg onload", "\"><svg o", "\u{202e}"] {
+                assert!(!shown.contains(word), "{target}: {word}");
+            }
+            let escaped = rows::clean(&text).replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
+            // Of the node's type, the gang's name, and twice of the attempt at least.
+            assert!(shown.matches(&escaped).count() >= 4, "{target}: {text}");
+        }
+    }
+}
+
+#[test]
+fn nothing_on_the_page_moves() {
+    let style = page::style();
+    for word in ["animation", "transition", "@keyframes", "scroll-behavior"] {
+        assert!(!style.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn every_object_has_a_url_of_its_own() {
+    let overview = overview(&dump("running"));
+    let shown = page::html(&overview, &Frame::default());
+    let mut ids: Vec<&str> = shown.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let count = |kind: &str| ids.iter().filter(|id| id.starts_with(kind)).count();
+    assert_eq!(
+        (count("node-"), count("gang-"), count("pool-")),
+        (overview.nodes.len(), overview.gangs.len(), overview.pools.len())
+    );
+    assert!(shown.contains(&format!("<tr id=\"node-{}\">", overview.nodes[0].name)), "{shown:.300}");
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all, "no id is there twice");
 }
 
 #[test]

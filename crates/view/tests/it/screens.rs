@@ -5,7 +5,7 @@ use muster_view::screen::{Key, Screen};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use crate::support::{agreed, dump, overview};
+use crate::support::{agreed, dump, overview, tour};
 
 fn drawn(screen: &Screen, overview: &Overview, (width, height): (u16, u16)) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
@@ -47,6 +47,26 @@ fn every_pane_at_80_by_24_and_200_by_60_is_what_was_agreed_on() {
             shown.push_str(&["== ", name, "\n", &pane].concat());
         }
         agreed(&format!("tests/screens/{}x{}.txt", size.0, size.1), &shown);
+    }
+}
+
+#[test]
+fn batches_pools_and_nodes_of_the_tour_are_what_was_agreed_on() {
+    let overview = overview(&tour());
+    assert!(!overview.batches.is_empty() && overview.pools.iter().any(|pool| pool.name.is_some()));
+    let panes: [(&str, &[Key]); 4] = [
+        ("batches", &[Key::Char('3')]),
+        ("batch opened", &[Key::Char('3'), Key::Enter]),
+        ("pools", &[Key::Char('5')]),
+        ("node opened", &[Key::PageDown, Key::Enter]),
+    ];
+    for size in [(80, 24), (200, 60)] {
+        let mut shown = String::new();
+        for (name, keys) in panes {
+            let pane = drawn(&after(keys, &overview), &overview, size);
+            shown.push_str(&["== ", name, "\n", &pane].concat());
+        }
+        agreed(&format!("tests/screens/tour-{}x{}.txt", size.0, size.1), &shown);
     }
 }
 

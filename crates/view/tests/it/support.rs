@@ -13,7 +13,12 @@ pub(crate) fn package() -> PathBuf {
     Path::new(&package).to_path_buf()
 }
 
-/// Names and texts of all dumps of `crates/replay`, and the recording of the tour.
+/// The recording of the tour.
+pub(crate) fn tour() -> String {
+    std::fs::read_to_string(package().join("../viewer/recordings/tour.json")).unwrap()
+}
+
+/// Names and texts of all dumps of `crates/replay`.
 pub(crate) fn dumps() -> Vec<(String, String)> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(package().join("../replay/tests/dumps")).unwrap() {

@@ -402,7 +402,7 @@ impl Working<'_> {
             Refusal::BoundOutside { .. } => return waiting::does_not_fit(gang, next, &Why::refused(refusal)),
             // It may fit as it is: nothing is provisioned before that is ruled out.
             Refusal::Undecided(_) => return waiting::does_not_fit(gang, next, &Why::refused(refusal)),
-            // No node that could be provisioned changes a constraint that is not modelled.
+            // No node that could be provisioned changes a constraint that is not supported.
             Refusal::Unsupported { .. }
             | Refusal::MixedShapes { .. }
             | Refusal::MinimumAboveCount { .. }

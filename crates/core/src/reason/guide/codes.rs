@@ -100,7 +100,7 @@ impl Code {
             ),
             Self::Unsupported => (
                 "The gang is not planned.",
-                "Its pods carry a constraint that is not modelled; a plan that ignored it would be wrong.",
+                "Its pods carry a constraint that is not supported; a plan that ignored it would be wrong.",
                 &["Remove the constraint in the message, or express it by a topology request."],
             ),
             Self::MixedShapes => (

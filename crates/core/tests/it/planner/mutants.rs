@@ -300,7 +300,7 @@ const MUTANTS: &[Mutant] = &[
     ),
     // The gang.
     mutant(
-        "a constraint that is not modelled",
+        "a constraint that is not supported",
         plain,
         |problem, _| {
             problem.gang.roles[0].shape.unsupported.push("resourceClaims".into());

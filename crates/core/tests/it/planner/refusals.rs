@@ -272,7 +272,7 @@ const KINDS: &[Kind] = &[
             nodes(&mut gang, |host| Arc::make_mut(&mut host.usage).own_shape_pods = 1);
             gang
         },
-        "needs capacity for 2 members in one zone; the best, a, has capacity for 1: 2 nodes a pod of the same kind stands there; \
+        "needs capacity for 2 members in one zone; the best, a, has capacity for 1: 2 nodes taken by a pod that the members keep apart from; \
          would fit with capacity for 1 more in zone a, or with 1 node free of pods that keep the members away",
         Changes(&["change: capacity", "change: nodes free of the kind"]),
     ),
@@ -415,13 +415,13 @@ const KINDS: &[Kind] = &[
         Wait(|gang| gang.hosts.push(host("lost", "zone=a rack=0", 1, 1))),
     ),
     kind(
-        "a constraint that is not modelled",
+        "a constraint that is not supported",
         || {
             let mut gang = gang(&[2], 1, 2, Some(0));
             gang.gang.roles[0].shape.unsupported.push("resourceClaims".into());
             gang
         },
-        "the members carry a constraint that is not modelled: resourceClaims; would fit with pods without \
+        "the members carry a constraint that is not supported: resourceClaims; would fit with pods without \
          resourceClaims",
         Changes(&["change: remove"]),
     ),
@@ -433,7 +433,7 @@ const KINDS: &[Kind] = &[
             gang.gang.roles[0].shape.unsupported.push("volume data".into());
             gang
         },
-        "role worker carries a constraint that is not modelled: volume data; would fit with pods without \
+        "role worker carries a constraint that is not supported: volume data; would fit with pods without \
          volume data",
         Changes(&["change: remove"]),
     ),
@@ -445,7 +445,7 @@ const KINDS: &[Kind] = &[
             gang.gang.topology_requests.exclusive = RACK;
             gang
         },
-        "the members carry a constraint that is not modelled: an exclusive domain for members that request no \
+        "the members carry a constraint that is not supported: an exclusive domain for members that request no \
          accelerator; would fit with others in its domain",
         Changes(&["change: share"]),
     ),

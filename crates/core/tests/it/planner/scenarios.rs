@@ -300,7 +300,7 @@ fn what_the_planner_does_not_model_is_refused_before_anything_else() {
 
     let mut gang = sound.clone();
     gang.gang.roles[0].shape.unsupported.push("topologySpreadConstraints".into());
-    assert_eq!(wrong(&gang), "the members carry a constraint that is not modelled: topologySpreadConstraints");
+    assert_eq!(wrong(&gang), "the members carry a constraint that is not supported: topologySpreadConstraints");
 
     let mut gang = sound.clone();
     let mut other = role("head", 1, 1);

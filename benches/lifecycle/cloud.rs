@@ -1,0 +1,185 @@
+//! The simulated EC2, the pool, what was launched there, and what the planner proves about it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+use muster::testbed::nodes::{KWOK_NODE, KWOK_NODE_FAKE};
+use muster::testbed::{Stack, eventually, pools};
+use muster_api::crd::{EC2NodeClass, NodeBatch, NodePool};
+use muster_core::batch::micros;
+use muster_ec2_sim::scenario::Delays;
+use muster_ec2_sim::{MarketType, Scenario};
+use serde_json::{Value, json};
+
+use crate::Bench;
+use crate::machine::DEADLINE;
+
+/// Types of the pool: all of general use that the simulator knows.
+const TYPES: [&str; 6] = ["c6i.large", "c7i.8xlarge", "m5.2xlarge", "m5.8xlarge", "m7i.8xlarge", "r7i.8xlarge"];
+const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
+/// Seconds from a launch until EC2 says `running`, how much that differs, and until the node registers.
+const BOOT: [f64; 3] = [10.0, 3.0, 5.0];
+
+/// How long the slowest machine takes.
+pub(crate) fn boot() -> Duration {
+    Duration::from_secs_f64(BOOT.iter().sum())
+}
+
+/// More than enough of everything, in real time, with EC2's buckets.
+pub(crate) fn scenario() -> anyhow::Result<Value> {
+    let mut scenario = Scenario::default();
+    for instance_type in TYPES {
+        for zone in ZONES {
+            scenario = scenario.with_pool(instance_type, zone, MarketType::OnDemand, 1, 1, 1_000);
+        }
+    }
+    let [boot_seconds, boot_jitter_seconds, registration_seconds] = BOOT;
+    scenario.delays = Delays { boot_seconds, boot_jitter_seconds, registration_seconds, ..Delays::default() };
+    Ok(serde_json::to_value(scenario)?)
+}
+
+/// Creates class and pool, and waits until they can be used.
+pub(crate) async fn create_pool(client: &Client) -> anyhow::Result<()> {
+    let (class, _) = pools::p5("30s")?;
+    let pool: NodePool = serde_json::from_value(json!({
+        "apiVersion": "muster.dev/v1alpha1",
+        "kind": "NodePool",
+        "metadata": {"name": "general"},
+        "spec": {
+            "limits": {"nodes": 1_000},
+            "template": {"spec": {
+                "nodeClassRef": {"group": "muster.dev", "kind": "EC2NodeClass", "name": class.name_any()},
+                "requirements": [
+                    {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": TYPES},
+                    {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ZONES},
+                    {"key": "muster.dev/capacity-type", "operator": "In", "values": ["on-demand"]},
+                ],
+            }},
+            "disruption": {"consolidateAfter": "1h"},
+        },
+    }))?;
+    pools::create(client, &class, &pool).await?;
+    eventually(DEADLINE, "the pool to be ready", || async move {
+        let pool = Api::<NodePool>::all(client.clone()).get("general").await?;
+        let conditions = pool.status.unwrap_or_default().conditions;
+        Ok::<_, kube::Error>(muster_api::crd::is_true(&conditions, "Ready").then_some(()))
+    })
+    .await?;
+    Ok(())
+}
+
+/// What was launched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Launched {
+    pub(crate) launches: usize,
+    /// Between the first launching call and the last one.
+    pub(crate) launching: Duration,
+    /// Micro-dollars per hour.
+    pub(crate) cost: u64,
+}
+
+/// From EC2's journal, and from what the NodeBatches say.
+pub(crate) async fn launched(stack: &Stack) -> anyhow::Result<Launched> {
+    let journal: Vec<Value> = stack.sim("/_sim/journal?from=0").await?;
+    let launched = journal.iter().filter(|entry| entry["operation"] == "CreateFleet" && entry["replayed"] == false);
+    let real = launched.filter(|entry| entry["parameters"]["DryRun"] != "true" && entry["code"].is_null());
+    let at: Vec<Timestamp> = real.filter_map(|entry| entry["at"].as_str()?.parse().ok()).collect();
+    let (first, last) = (at.iter().min().context("nothing was launched")?, at.iter().max().context("nothing")?);
+    let batches = Api::<NodeBatch>::all(stack.admin()?).list(&ListParams::default()).await?;
+    let price = |batch: &NodeBatch| micros(batch.status.as_ref()?.price_per_hour.as_deref()?);
+    Ok(Launched {
+        launches: at.len(),
+        launching: Duration::try_from(last.duration_since(*first)).unwrap_or_default(),
+        cost: batches.iter().filter_map(price).sum(),
+    })
+}
+
+/// What `muster plan` proves that nodes for these pods cost at least, in micro-dollars per hour.
+pub(crate) async fn bound(bench: &Bench, stack: &Stack, pods: &[Pod]) -> anyhow::Result<u64> {
+    let client = stack.admin()?;
+    let mut items: Vec<Value> = pods.iter().map(unplaced).collect();
+    for item in &mut items {
+        // Of our profile again, and pending.
+        item["spec"]["schedulerName"] = json!("muster");
+        item["status"] = json!({"phase": "Pending"});
+    }
+    for pool in Api::<NodePool>::all(client.clone()).list(&ListParams::default()).await? {
+        items.push(serde_json::to_value(pool)?);
+    }
+    for class in Api::<EC2NodeClass>::all(client).list(&ListParams::default()).await? {
+        items.push(serde_json::to_value(class)?);
+    }
+    let facts = bench.repository.join("crates/ec2-sim/src/fixtures/instance-types.json");
+    let facts = std::fs::read(&facts).with_context(|| format!("read {}", facts.display()))?;
+    let facts: Value = serde_json::from_slice(&facts)?;
+    let known = TYPES.map(|name| (name, &facts["types"][name]));
+    let machine = |(name, of): (&str, &Value)| {
+        json!({
+            "name": name, "vcpu": of["vcpus"], "memoryMib": of["memoryMib"],
+            "ipv4PerInterface": of["network"]["ipv4PerInterface"],
+            "networkCards": [{"index": 0, "kinds": ["interface"], "maxInterfaces": of["network"]["interfaces"]}],
+            "supportsClusterGroup": true, "usageClasses": ["on-demand"], "architectures": of["architectures"],
+        })
+    };
+    let price = |(name, of): (&str, &Value)| json!({"type": name, "usdMicroPerHour": of["microUsdPerHour"]});
+    let catalogue = json!({"types": known.map(machine), "prices": known.map(price)});
+    let write = |name: &str, value: &Value| {
+        let path = stack.cluster.folder().join(name);
+        std::fs::write(&path, value.to_string()).with_context(|| format!("write {}", path.display())).map(|()| path)
+    };
+    let dump = write("dump.json", &json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
+    let catalogue = write("catalogue.json", &catalogue)?;
+    let answer = tokio::process::Command::new(&bench.muster)
+        .args(["plan", "-o", "json", "-f"])
+        .arg(dump)
+        .arg("--catalogue")
+        .arg(catalogue)
+        .output()
+        .await?;
+    let document: Value = serde_json::from_slice(&answer.stdout)
+        .with_context(|| format!("muster plan: {}", String::from_utf8_lossy(&answer.stderr)))?;
+    document["cost"]["bound"].as_u64().with_context(|| format!("no bound: {}", document["cost"]))
+}
+
+/// The node as one that was always there.
+pub(crate) fn standing(node: &Node) -> Value {
+    let status = node.status.as_ref();
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": node.name_any(), "labels": node.labels(), "annotations": {KWOK_NODE: KWOK_NODE_FAKE},
+        },
+        "status": {
+            "capacity": status.map(|status| &status.capacity), "allocatable": status.map(|status| &status.allocatable),
+        },
+    })
+}
+
+/// The pod as it was created, for kube-scheduler alone.
+pub(crate) fn unplaced(pod: &Pod) -> Value {
+    let spec = pod.spec.clone().unwrap_or_default();
+    let containers: Vec<Value> = spec
+        .containers
+        .iter()
+        .map(|container| json!({"name": container.name, "image": container.image, "resources": container.resources}))
+        .collect();
+    let labels: BTreeMap<&str, &str> = pod
+        .labels()
+        .iter()
+        .filter(|(key, _)| !key.contains('/'))
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect();
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": pod.name_any(), "namespace": pod.namespace(), "labels": labels},
+        "spec": {
+            "schedulerName": "default-scheduler", "containers": containers, "affinity": spec.affinity,
+            "topologySpreadConstraints": spec.topology_spread_constraints,
+        },
+    })
+}

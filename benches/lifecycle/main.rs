@@ -1,0 +1,303 @@
+//! How soon pods run for which there are no nodes yet, and what these nodes cost: real control plane, simulated EC2 in real time, its
+//! buckets included. `make bench-lifecycle` builds what it needs.
+//!
+//! Timed from the first create request to the last pod that one watch sees running. Then the same nodes stand ready in a cluster of their
+//! own, where kube-scheduler alone places the same pods. What is allowed: the time in which pods are collected, the machines' boot, and
+//! 1.25 times what kube-scheduler needs; 1.03 times the bound that `muster plan` proves for the same pods; 260 MiB; half a core.
+//!
+//! In the environment: `PODS` (1,000), `ROWS` (a list out of `mix`, `spread`, `deployments`, `apart` and `nodes`), `MUSTER` (another
+//! `muster` binary), `JSON` (a file for the figures).
+
+#![allow(clippy::print_stdout, reason = "prints its table")]
+
+mod case;
+mod cloud;
+#[path = "../load/machine.rs"]
+mod machine;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use muster::testbed::{
+    Binaries, ClusterOptions, Component, SchedulerOptions, Stack, StackOptions, TestCluster, eventually, repository,
+};
+use serde_json::{Value, json};
+
+use case::Case;
+use machine::{CREATORS, Cpu, DEADLINE, NAMESPACE, cpu, create, memory_of, post};
+
+/// For how long pods are collected: so long after the last one, and so long at most, as the shipped configuration has it.
+const IDLE: Duration = Duration::from_secs(1);
+const COLLECT: Duration = Duration::from_secs(10);
+/// What is allowed: percent of what kube-scheduler needs, percent of the bound, MiB, and hundredths of a core.
+const OF_STOCK: u32 = 125;
+const OF_BOUND: u64 = 103;
+const MEMORY: u64 = 260;
+const CORE: u64 = 50;
+
+/// What every case needs.
+#[derive(Clone, Debug)]
+struct Bench {
+    repository: PathBuf,
+    binaries: Binaries,
+    muster: PathBuf,
+}
+
+/// What was seen of one case.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    case: Case,
+    /// From the first request until all were created, and until all ran.
+    created: Duration,
+    ran: Duration,
+    /// What kube-scheduler alone needed, once the nodes stood ready.
+    stock: Duration,
+    nodes: usize,
+    launches: usize,
+    /// Between the first and the last launching call.
+    launching: Duration,
+    /// Micro-dollars per hour, and their bound.
+    cost: u64,
+    bound: u64,
+    /// MiB of Muster at its peak.
+    memory: u64,
+    cpu: Cpu,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let pods = std::env::var("PODS").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000);
+    let rows = std::env::var("ROWS").unwrap_or_else(|_| Case::ALL.map(Case::key).join(","));
+    let cases = rows
+        .split(',')
+        .map(|row| {
+            Case::ALL.into_iter().find(|case| case.key() == row).with_context(|| format!("ROWS: there is no row {row}"))
+        })
+        .collect::<anyhow::Result<Vec<Case>>>()?;
+    let repository = repository();
+    let binaries = Binaries::ensure(&repository, |line| println!("{line}")).await?;
+    let muster = std::env::var_os("MUSTER").map_or_else(|| env!("CARGO_BIN_EXE_muster").into(), PathBuf::from);
+    let bench = Bench { repository, binaries, muster };
+    let (mut figures, mut missed) = (json!({"pods": pods}), Vec::new());
+    for case in cases {
+        let outcome = bench.run(case, pods).await.with_context(|| case.title(pods))?;
+        println!("{}", case.title(pods));
+        for line in outcome.lines() {
+            println!("  {line}");
+        }
+        missed.extend(outcome.missed().into_iter().map(|what| format!("{}: {what}", case.key())));
+        figures[case.key()] = outcome.json();
+    }
+    if let Some(file) = std::env::var_os("JSON") {
+        std::fs::write(&file, format!("{figures:#}\n")).with_context(|| format!("write {}", file.display()))?;
+    }
+    anyhow::ensure!(missed.is_empty(), "missed:\n{}", missed.join("\n"));
+    Ok(())
+}
+
+impl Bench {
+    async fn run(&self, case: Case, pods: usize) -> anyhow::Result<Outcome> {
+        let mut options = StackOptions::new(self.repository.clone(), self.binaries.clone(), self.muster.clone());
+        options.measured = true;
+        options.scenario = Some(cloud::scenario()?);
+        options.controllers = &["deployment-controller", "replicaset-controller"];
+        let stack = Stack::start(options).await?;
+        let client = stack.admin()?;
+        stack.cluster.create_namespace(NAMESPACE).await?;
+        cloud::create_pool(&client).await?;
+        let count = case.count(pods);
+
+        let before = cpu(&stack.cluster);
+        let started = Instant::now();
+        let running = tokio::spawn(all_run(client.clone(), count));
+        let objects = case.objects(pods);
+        send(&client, &objects).await?;
+        let created = started.elapsed();
+        let ran = tokio::time::timeout(DEADLINE, running).await;
+        let ran = ran.with_context(|| format!("not all pods ran\n{}", stack.cluster.report(60)))???;
+        let after = cpu(&stack.cluster);
+        let memory = memory_of(&stack.cluster, Component::Muster(0), "VmHWM:");
+
+        let nodes: Vec<Node> = Api::all(client.clone()).list(&ListParams::default()).await?.items;
+        let placed: Vec<Pod> = Api::namespaced(client.clone(), NAMESPACE).list(&ListParams::default()).await?.items;
+        let launched = cloud::launched(&stack).await?;
+        let bound = cloud::bound(self, &stack, &placed).await?;
+        drop(stack);
+        let stock = self.stock(&nodes, &placed).await?;
+        Ok(Outcome {
+            case,
+            created,
+            ran: ran.duration_since(started),
+            stock,
+            nodes: nodes.len(),
+            launches: launched.launches,
+            launching: launched.launching,
+            cost: launched.cost,
+            bound,
+            memory,
+            cpu: [0, 1, 2, 3].map(|at| after[at].saturating_sub(before[at])),
+        })
+    }
+
+    /// The same pods on the same nodes, which stand ready, by kube-scheduler alone.
+    async fn stock(&self, nodes: &[Node], pods: &[Pod]) -> anyhow::Result<Duration> {
+        let mut options = ClusterOptions::new(&self.repository, self.binaries.clone());
+        options.measured = true;
+        let cluster = TestCluster::start(options).await?;
+        let file = "default-scheduler.yaml";
+        cluster.start_scheduler(&SchedulerOptions { file, ..SchedulerOptions::new(None) }).await?;
+        cluster.create_namespace(NAMESPACE).await?;
+        let client = cluster.client(muster::testbed::Identity::Admin)?;
+        create(&client, "/api/v1/nodes", nodes.iter().map(cloud::standing).collect()).await?;
+        let looking = &client;
+        eventually(DEADLINE, "all nodes to be untainted", || async move {
+            let nodes: Vec<Node> = Api::all(looking.clone()).list(&ListParams::default()).await?.items;
+            let taints = nodes.iter().filter_map(|node| node.spec.as_ref()?.taints.as_ref()).flatten();
+            Ok::<_, kube::Error>((taints.count() == 0).then_some(()))
+        })
+        .await?;
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
+        let objects: Vec<(String, Value)> = pods.iter().map(|pod| (path.clone(), cloud::unplaced(pod))).collect();
+        let started = Instant::now();
+        let running = tokio::spawn(all_run(client.clone(), pods.len()));
+        send(&client, &objects).await?;
+        let ran = tokio::time::timeout(DEADLINE, running)
+            .await
+            .context("kube-scheduler alone did not place all pods")???;
+        Ok(ran.duration_since(started))
+    }
+}
+
+async fn send(client: &Client, objects: &[(String, Value)]) -> anyhow::Result<()> {
+    let bodies: Vec<(String, Vec<u8>)> = objects
+        .iter()
+        .map(|(path, object)| Ok((path.clone(), serde_json::to_vec(object)?)))
+        .collect::<anyhow::Result<_>>()?;
+    futures::stream::iter(bodies)
+        .map(Ok)
+        .try_for_each_concurrent(CREATORS, |(path, body)| post(client.clone(), path, body))
+        .await
+}
+
+/// When so many pods have been seen to run.
+async fn all_run(client: Client, count: usize) -> anyhow::Result<Instant> {
+    let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(client, NAMESPACE);
+    let running = watcher::Config::default().fields("status.phase=Running");
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    let mut stream = watcher(pods, running).applied_objects().boxed();
+    while seen.len() < count {
+        let Some(pod) = stream.try_next().await? else { anyhow::bail!("the watch ended") };
+        seen.insert(pod.name_any());
+    }
+    Ok(Instant::now())
+}
+
+impl Outcome {
+    /// For how long pods were collected.
+    fn window(&self) -> Duration {
+        (self.created + IDLE).min(COLLECT)
+    }
+
+    /// When the last pod may run. Five hundred nodes have to wait for EC2's buckets, and for nothing else.
+    fn allowed(&self) -> Duration {
+        let buckets = if self.case == Case::Nodes { self.launching } else { Duration::ZERO };
+        self.window() + cloud::boot() + buckets + self.stock * OF_STOCK / 100
+    }
+
+    /// Hundredths of a core, from the first request to the last pod.
+    fn core(&self) -> u64 {
+        self.cpu[3] * 1_000 / u64::try_from(self.ran.as_millis()).unwrap_or(u64::MAX).max(1)
+    }
+
+    fn percent_of_bound(&self) -> u64 {
+        self.cost.saturating_mul(100).div_ceil(self.bound.max(1))
+    }
+
+    fn lines(&self) -> [String; 3] {
+        let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
+        let dollars = |micros: u64| format!("${}.{:03}/h", micros / 1_000_000, micros % 1_000_000 / 1_000);
+        let over = self.cost.saturating_sub(self.bound).saturating_mul(10_000) / self.bound.max(1);
+        [
+            format!(
+                "the last pod runs after {} ({} allowed: pods are collected for {}, machines boot in {}, {OF_STOCK} % of the {} that kube-scheduler alone \
+                 needs on the same nodes{})",
+                seconds(self.ran),
+                seconds(self.allowed()),
+                seconds(self.window()),
+                seconds(cloud::boot()),
+                seconds(self.stock),
+                if self.case == Case::Nodes {
+                    format!(", {} between launching calls", seconds(self.launching))
+                } else {
+                    String::new()
+                }
+            ),
+            format!(
+                "{} nodes in {} launches at {}, {}.{:02} % over the bound of {}",
+                self.nodes,
+                self.launches,
+                dollars(self.cost),
+                over / 100,
+                over % 100,
+                dollars(self.bound)
+            ),
+            format!(
+                "muster: {} MiB at its peak ({MEMORY} allowed), 0.{:02} cores (0.{CORE} allowed); CPU seconds: API server {}, etcd {}, \
+                 kube-scheduler {}, muster {}",
+                self.memory,
+                self.core(),
+                self.cpu[0] / 100,
+                self.cpu[1] / 100,
+                self.cpu[2] / 100,
+                self.cpu[3] / 100
+            ),
+        ]
+    }
+
+    /// What is more than allowed.
+    fn missed(&self) -> Vec<String> {
+        let mut missed = Vec::new();
+        if self.ran > self.allowed() {
+            missed.push(format!(
+                "{:.1} s, and {:.1} s are allowed",
+                self.ran.as_secs_f64(),
+                self.allowed().as_secs_f64()
+            ));
+        }
+        if self.percent_of_bound() > OF_BOUND {
+            missed.push(format!("{} % of the bound", self.percent_of_bound()));
+        }
+        if self.memory > MEMORY {
+            missed.push(format!("{} MiB", self.memory));
+        }
+        if self.core() > CORE {
+            missed.push(format!("{} hundredths of a core", self.core()));
+        }
+        missed
+    }
+
+    fn json(&self) -> Value {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        json!({
+            "milliseconds": millis(self.ran),
+            "allowedMilliseconds": millis(self.allowed()),
+            "stockMilliseconds": millis(self.stock),
+            "launchingMilliseconds": millis(self.launching),
+            "nodes": self.nodes,
+            "launches": self.launches,
+            "usdMicroPerHour": self.cost,
+            "boundUsdMicroPerHour": self.bound,
+            "musterMemoryMiB": self.memory,
+            "musterHundredthsOfACore": self.core(),
+        })
+    }
+}
