@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use muster_core::ec2::{CapacityType, Efa};
+use muster_core::model::money::dollars;
 use muster_core::model::names::ResourceName;
 use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
 use muster_core::model::units::Quantity;
-use muster_core::offering::{GroupPolicy, InstanceTypeInfo, NODES, Requirements, Values, micro_dollars, unknown_limit};
+use muster_core::offering::{
+    Ceiling, GroupPolicy, InstanceTypeInfo, NODES, Requirements, Values, micro_dollars, unknown_limit,
+};
 use muster_core::topology::region_of;
 
 use crate::crd::{
@@ -321,6 +324,28 @@ pub fn max_usd_per_hour(pool: &NodePool) -> Result<Option<u64>, String> {
         .map(Some)
         .ok_or_else(|| format!("spec.maxUsdPerHour: \"{text}\" is not an amount of dollars such as \"440.32\""))
 }
+
+/// The ceiling over all NodePools, as a server wrote it; `None` if none has, or what it wrote is no amount.
+#[must_use]
+pub fn cluster_ceiling(pool: &NodePool) -> Option<Ceiling> {
+    match pool.status.as_ref()?.cluster_max_usd_per_hour.as_deref()? {
+        UNLIMITED => Some(Ceiling::Unlimited),
+        text => micro_dollars(text).map(Ceiling::At),
+    }
+}
+
+/// What a server writes of its ceiling over all NodePools; `None`: it has none, and provisions nothing.
+#[must_use]
+pub fn cluster_ceiling_text(ceiling: Option<Ceiling>) -> String {
+    match ceiling {
+        Some(Ceiling::Unlimited) => UNLIMITED.to_owned(),
+        Some(Ceiling::At(micros)) => dollars(micros),
+        None => dollars(0),
+    }
+}
+
+/// The word for no ceiling.
+const UNLIMITED: &str = "unlimited";
 
 /// Micro-dollars that nodes which are tried alone may cost together.
 ///

@@ -140,8 +140,8 @@ fn unlimited_subnet(zone: &str) -> Subnet {
 }
 
 /// What the pools have left beside the nodes of the dump that carry their labels, at the catalogue's prices. Of a type that
-/// the catalogue does not know, what its node offers is all that is known. A dump tells nothing of the ceiling of the
-/// cluster.
+/// the catalogue does not know, what its node offers is all that is known. The ceiling of the cluster is that which its server wrote on the
+/// pools; nothing is known of one in a dump without them.
 pub(crate) fn ledger<'a>(pools: &[Pool], nodes: impl Iterator<Item = &'a Node>, catalogue: &Catalogue) -> Ledger {
     let limits = |pool: &Pool| {
         // A pool of which these cannot be read is not kept.
@@ -152,7 +152,8 @@ pub(crate) fn ledger<'a>(pools: &[Pool], nodes: impl Iterator<Item = &'a Node>, 
         (pool.name.clone(), limits)
     };
     let pools_of = pools.iter().map(limits).collect();
-    let inputs = LedgerInputs { pools: pools_of, cluster: Ceiling::Unlimited, claims: Vec::new() };
+    let cluster = pools.iter().find_map(|pool| rules::cluster_ceiling(&pool.object));
+    let inputs = LedgerInputs { pools: pools_of, cluster: cluster.unwrap_or(Ceiling::Unlimited), claims: Vec::new() };
     let mut ledger = Ledger::new(&inputs, None);
     for node in nodes {
         let label = |key: &str| node.labels.get(key).map(|value| &**value).unwrap_or_default();

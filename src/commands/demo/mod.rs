@@ -25,7 +25,7 @@ use crate::testbed::Binaries;
 use crate::testbed::binaries::BinariesError;
 use evidence::Evidence;
 use facts::Summary;
-use stage::Stage;
+use stage::{KEPT, Stage};
 
 /// Arguments of `muster demo`.
 #[derive(Debug, Args)]
@@ -145,8 +145,8 @@ async fn tell(
     }
     if args.keep {
         say(args, "\nA gang is submitted once more and stays …");
-        stage.submit("train-4").await?;
-        stage.runs("train-4").await?;
+        stage.submit(KEPT).await?;
+        stage.runs(KEPT).await?;
         say(args, &stage.how_to_look());
         ended.store(true, Ordering::Relaxed);
         // The signal is taken by `run`, which then drops all of this.

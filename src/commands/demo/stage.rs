@@ -23,6 +23,8 @@ use crate::testbed::{Binaries, Identity, Stack, StackOptions, eventually, pools}
 pub(super) const MEMBERS: u16 = 8;
 /// Namespace of the jobs.
 pub(super) const NAMESPACE: &str = "demo";
+/// The gang that stays with `--keep`.
+pub(super) const KEPT: &str = "train-4";
 /// What is provisioned.
 pub(super) const TYPE: &str = "p5.48xlarge";
 /// Longest wait for anything that should come.
@@ -40,6 +42,9 @@ pub(super) struct Stage {
     pub(super) stack: Stack,
     client: Client,
     kubectl: PathBuf,
+    muster: PathBuf,
+    /// A Job that is larger than the ceiling allows.
+    next: PathBuf,
 }
 
 impl std::fmt::Debug for Stage {
@@ -54,7 +59,8 @@ impl Stage {
         scenario.delays.boot_seconds = f64::from(BOOT.max(BOOT_REAL * speed));
         let muster = std::env::current_exe().context("find this program")?;
         let kubectl = binaries.kubectl();
-        let mut options = StackOptions::new(repository, binaries, muster);
+        let next = repository.join("crates/viewer/recordings/next.yaml");
+        let mut options = StackOptions::new(repository, binaries, muster.clone());
         options.scenario = Some(serde_json::to_value(&scenario)?);
         options.factor = speed;
         // Four times what the gang costs.
@@ -64,12 +70,12 @@ impl Stage {
         stack.cluster.create_namespace(NAMESPACE).await?;
         let (class, pool) = pools::p5(CONSOLIDATE_AFTER)?;
         pools::create(&client, &class, &pool).await?;
-        Ok(Self { stack, client, kubectl })
+        Ok(Self { stack, client, kubectl, muster, next })
     }
 
     /// Submits a training Job: eight members of eight GPUs, a gang by one annotation.
     pub(super) async fn submit(&self, name: &str) -> anyhow::Result<()> {
-        let job = TestJob::new(name, MEMBERS).gpus(8).pod_annotation(keys::GANG, name).build();
+        let job = TestJob::new(name, MEMBERS).gpus(8).ignores_disruptions().pod_annotation(keys::GANG, name).build();
         self.jobs().create(&PostParams::default(), &job).await.with_context(|| format!("create Job {name}"))?;
         Ok(())
     }
@@ -198,15 +204,21 @@ impl Stage {
 
     /// What to type to look around.
     pub(super) fn how_to_look(&self) -> String {
-        let kubectl = self.kubectl.display();
+        let (kubectl, muster) = (self.kubectl.display(), self.muster.display());
         format!(
             "Everything runs until Ctrl-C. Look around in another terminal:\n\n  \
              export KUBECONFIG={}\n  \
+             {muster} top        # nodes, gangs, NodeBatches, dollars; q ends\n  \
+             {muster} ui         # the same as a page\n  \
+             {muster} explain gang {KEPT} -n {NAMESPACE}\n  \
              {kubectl} get gangs,nodebatches,nodepools -A\n  \
-             {kubectl} describe gang -n {NAMESPACE}\n  \
-             {kubectl} describe nodebatch\n  \
-             {kubectl} get pods -n {NAMESPACE} -o wide\n",
-            self.stack.cluster.kubeconfig(Identity::Admin).display()
+             {kubectl} describe gang,job -n {NAMESPACE}\n  \
+             {kubectl} get pods -n {NAMESPACE} -o wide\n\n\
+             And another gang, which is too large for the dollars that may be spent here:\n\n  \
+             {kubectl} create -f {}\n  \
+             {muster} explain gang next -n {NAMESPACE}\n",
+            self.stack.cluster.kubeconfig(Identity::Admin).display(),
+            self.next.display()
         )
     }
 

@@ -13,8 +13,8 @@ use futures::future::join_all;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use muster_api::crd::{NodePool, NodePoolStatus, is_true, set_condition};
-use muster_api::pool_state;
 use muster_api::supply::Supplied;
+use muster_api::{pool as rules, pool_state};
 use muster_core::batch::{dollars, micros};
 use muster_core::gang::{GangEvent, PoolView};
 use muster_core::offering::Ledger;
@@ -92,6 +92,7 @@ async fn write_status(
         scheduler_refused: before.scheduler_refused.clone(),
         spent: before.spent.clone(),
         booked: before.booked.clone(),
+        cluster_max_usd_per_hour: Some(rules::cluster_ceiling_text(context.options.ceiling)),
         ..NodePoolStatus::default()
     };
     let over = before.join_blocked.is_some() && blocked(state, pool).is_none();

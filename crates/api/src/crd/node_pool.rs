@@ -358,6 +358,10 @@ pub struct NodePoolStatus {
     /// Dollars per hour of live batches, two to six places.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_per_hour: Option<String>,
+    /// Ceiling on dollars per hour over all NodePools, as `provisioner.maxUsdPerHour` of the server has it: an amount, or `unlimited`;
+    /// `0.00` where it is not set, and nothing is provisioned. Whoever explains a gang without the server's configuration knows it from here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_max_usd_per_hour: Option<String>,
     /// Set while the pool provisions nothing, because most nodes of a batch failed to join for one cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join_blocked: Option<JoinBlocked>,

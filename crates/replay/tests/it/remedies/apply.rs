@@ -141,9 +141,15 @@ fn one(objects: &[Value], gang: &Value, step: &Value) -> Vec<Vec<Value>> {
             pool(&mut changed, step)["spec"]["limits"][step["resource"].as_str().unwrap()] = to;
         }
         "raiseCeiling" => {
-            assert_eq!(step["scope"], "pool", "a dump has no ceiling of the cluster");
             let cents = step["to"].as_u64().unwrap() / 10_000;
-            pool(&mut changed, step)["spec"]["maxUsdPerHour"] = json!(format!("{}.{:02}", cents / 100, cents % 100));
+            let amount = json!(format!("{}.{:02}", cents / 100, cents % 100));
+            match step["scope"].as_str() {
+                // The server writes what its configuration says.
+                Some("cluster") => of_kind(&mut changed, "NodePool").for_each(|pool| {
+                    pool["status"]["clusterMaxUsdPerHour"] = amount.clone();
+                }),
+                _ => pool(&mut changed, step)["spec"]["maxUsdPerHour"] = amount,
+            }
         }
         "raiseMaxNodes" => pool(&mut changed, step)["spec"]["placement"]["maxNodesPerBatch"] = step["to"].clone(),
         "alignPlacementGroup" => annotate(&mut changed, gang, "placement-group", None),
