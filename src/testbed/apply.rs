@@ -99,6 +99,27 @@ pub async fn apply(client: &Client, manifests: &[Manifest]) -> Result<(), Testbe
     Ok(())
 }
 
+/// Whether the API server knows admission policies that change objects: not before 1.36.
+///
+/// # Errors
+/// [`TestbedError::Api`] when it cannot be asked.
+pub async fn changes_objects_by_policy(client: &Client) -> Result<bool, TestbedError> {
+    let served = client.list_api_group_resources("admissionregistration.k8s.io/v1").await;
+    let served = served.map_err(TestbedError::api("list the kinds of admissionregistration.k8s.io"))?;
+    Ok(served.resources.iter().any(|resource| resource.kind == MUTATING_POLICY))
+}
+
+/// A kind that 1.35 does not have.
+const MUTATING_POLICY: &str = "MutatingAdmissionPolicy";
+
+/// Takes out what [`changes_objects_by_policy`] denies, as `manifests/kubernetes/1.35` does.
+pub fn without_mutating_policies(manifests: &mut Vec<Manifest>) {
+    let is_one = |manifest: &Manifest| {
+        manifest.object.types.as_ref().is_some_and(|types| types.kind.starts_with(MUTATING_POLICY))
+    };
+    manifests.retain(|manifest| !is_one(manifest));
+}
+
 /// Waits until the admission policy acts: a member of a gang, created for show only, gets the
 /// gate. The API server compiles a new policy about a second after it was applied.
 ///

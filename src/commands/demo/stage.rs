@@ -214,6 +214,7 @@ impl Stage {
              {kubectl} get gangs,nodebatches,nodepools -A\n  \
              {kubectl} describe gang,job -n {NAMESPACE}\n  \
              {kubectl} get pods -n {NAMESPACE} -o wide\n\n\
+             EC2's time runs faster than theirs: what they say was spent is what the last change of a NodeBatch summed up.\n\n\
              And another gang, which is too large for the dollars that may be spent here:\n\n  \
              {kubectl} create -f {}\n  \
              {muster} explain gang next -n {NAMESPACE}\n",
