@@ -538,8 +538,7 @@ impl Tasks {
         let listening = || format!("{name}: listen on {address}");
         let listener = on.spawn(TcpListener::bind(address)).await.with_context(listening)?.with_context(listening)?;
         let served = server::serve(listener, router, tls.as_ref().map(Tls::config), self.cancel.clone());
-        let served = on.spawn(served.instrument(info_span!("task", name)));
-        self.spawn(name, async move { served.await? });
+        self.set.spawn_on(async move { (name, served.await) }.instrument(info_span!("task", name)), on);
         if let Some(tls) = tls {
             self.spawn("tls", tls.follow(counted, self.cancel.clone()));
         }

@@ -10,7 +10,7 @@ use muster_core::ec2::CapacityType;
 use muster_core::model::gang::{Gang, Phase};
 use muster_core::model::names::ResourceName;
 use muster_core::model::resources::CPU;
-use muster_core::offering::{Ledger, PRICES_AS_OF};
+use muster_core::offering::{Ledger, prices_as_of};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -174,7 +174,7 @@ impl PoolMetrics {
             let read = Timestamp::from_second(at.load(Ordering::Relaxed)).ok();
             read.filter(|read| *read > Timestamp::UNIX_EPOCH)
         };
-        let (list, spot) = (read(&self.list_read).or_else(listed), read(&self.spot_read));
+        let (list, spot) = (read(&self.list_read).or_else(prices_as_of), read(&self.spot_read));
         for (capacity_type, as_of) in [(CapacityType::OnDemand, list), (CapacityType::Spot, spot)] {
             let Some(as_of) = as_of else { continue };
             let label = CapacityTypeLabel { capacity_type: capacity_type.as_str() };
@@ -196,11 +196,6 @@ impl PoolMetrics {
     pub fn spot_prices_unused(&self) {
         self.spot_read.store(0, Ordering::Relaxed);
     }
-}
-
-/// The date of the price lists that Muster brings.
-fn listed() -> Option<Timestamp> {
-    format!("{PRICES_AS_OF}T00:00:00Z").parse().ok()
 }
 
 /// The words there are, as `'static` labels.

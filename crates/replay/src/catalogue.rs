@@ -13,6 +13,7 @@ use muster_core::model::resources::{ATTACHABLE_VOLUMES, CPU, Resources, volume_l
 use muster_core::model::units::Quantity;
 use muster_core::offering::{
     ClassTemplate, Gpu, InstanceTypeInfo, NetworkCard, NodeTemplate, PRICES_AS_OF, PriceBook, UsageClass, new_node,
+    prices_as_of,
 };
 use serde::Deserialize;
 use thiserror::Error;
@@ -196,7 +197,7 @@ impl Catalogue {
     pub fn built_in() -> Self {
         Self {
             name: format!("built-in {PRICES_AS_OF}"),
-            as_of: format!("{PRICES_AS_OF}T00:00:00Z").parse().ok(),
+            as_of: prices_as_of(),
             types: TABLE.iter().map(info).map(|info| (info.name.clone(), info)).collect(),
             described: BTreeMap::new(),
             prices: PriceBook::default(),

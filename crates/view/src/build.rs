@@ -1,6 +1,5 @@
 //! The overview of a dump.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ use muster_replay::inventory::{self, Inventory, Standing};
 use muster_replay::plan::{Options, PlanError};
 use thiserror::Error;
 
-use crate::fits;
+use crate::fits::{self, Looked};
 use crate::overview::{
     Accelerators, AttemptEntry, BatchEntry, DomainEntry, FitEntry, GangEntry, KIND, LevelEntry, LimitEntry, NodeEntry,
     NodeState, Overview, PoolEntry, PriceEntry, RemedyEntry, SpentEntry, Summary, VERSION, letters,
@@ -94,7 +93,8 @@ pub fn counted(dump: Dump, options: &Options) -> Result<(Overview, Work), PlanEr
             gangs[*gang].nodes.push(node.name.clone());
         }
     }
-    let bills: Vec<Bill> = inventory.batches.iter().map(|batch| bill(&batch_state::read(batch).status, now)).collect();
+    let read: Vec<Batch> = inventory.batches.iter().map(batch_state::read).collect();
+    let bills: Vec<Bill> = read.iter().map(|batch| bill(&batch.status, now)).collect();
     up_to_now(&mut gangs, &index, &inventory, &bills);
     let domains = domains(&tree, &levels, &nodes, &looked);
     let batches = batches(&inventory, &bills, now);
@@ -121,7 +121,7 @@ pub fn counted(dump: Dump, options: &Options) -> Result<(Overview, Work), PlanEr
         levels: levels.as_slice().iter().map(level).collect(),
         domains,
         pools: pools(&inventory, &nodes, &bills, &looked),
-        spent: spent(&inventory, now),
+        spent: spent(&inventory, &read, now),
         prices: prices(&inventory, options, &looked),
         nodes,
         gangs,
@@ -129,22 +129,7 @@ pub fn counted(dump: Dump, options: &Options) -> Result<(Overview, Work), PlanEr
         fits,
         excluded,
     };
-    Ok((overview, Work { planner: work, nodes: looked.0.get() }))
-}
-
-/// Counts nodes that are looked at.
-#[derive(Debug, Default)]
-struct Looked(Cell<u64>);
-
-impl Looked {
-    /// These, each counted when it is looked at.
-    fn at<'a, T>(&'a self, all: impl IntoIterator<Item = T> + 'a) -> impl Iterator<Item = T> + 'a {
-        all.into_iter().inspect(|_| self.more(1))
-    }
-
-    fn more(&self, nodes: usize) {
-        self.0.set(self.0.get().saturating_add(u64::try_from(nodes).unwrap_or(u64::MAX)));
-    }
+    Ok((overview, Work { planner: work, nodes: looked.nodes() }))
 }
 
 fn count(number: usize) -> u32 {
@@ -338,7 +323,10 @@ fn domains(tree: &Tree, levels: &Levels, nodes: &[NodeEntry], looked: &Looked) -
     for level in 0..=last {
         for (index, domain) in tree.level(level).iter().enumerate() {
             let own = &nodes[domain.hosts.clone()];
-            looked.more(own.len());
+            let sum = |(idle, all): (u32, Accelerators), node: &NodeEntry| {
+                (idle + u32::from(node.state == NodeState::Idle), all.plus(node.accelerators))
+            };
+            let (idle_nodes, accelerators) = looked.at(own).fold((0, Accelerators::default()), sum);
             let name = match &domain.step {
                 Step::Label(label) => Some(label.to_string()),
                 Step::Absent | Step::Own(_) => None,
@@ -349,8 +337,8 @@ fn domains(tree: &Tree, levels: &Levels, nodes: &[NodeEntry], looked: &Looked) -
                 name,
                 path: tree.path(level, index),
                 nodes: count(own.len()),
-                idle_nodes: count(own.iter().filter(|node| node.state == NodeState::Idle).count()),
-                accelerators: own.iter().fold(Accelerators::default(), |sum, node| sum.plus(node.accelerators)),
+                idle_nodes,
+                accelerators,
             };
             found.push((places[level][index], entry));
         }
@@ -373,9 +361,7 @@ fn fitting(
         tolerated.extend(rules::taints(pool).unwrap_or_default().into_iter().map(|taint| taint.key));
     }
     let kinds = fits::kinds(looked.at(&nodes).map(|(node, _)| *node), names);
-    // Whether it takes a member, and once in a domain of each level.
-    looked.more(kinds.len() * nodes.len() * (1 + levels.host()));
-    kinds.iter().flat_map(|kind| fits::of_kind(kind, levels, tree, &nodes, &tolerated)).collect()
+    kinds.iter().flat_map(|kind| fits::counted(kind, levels, tree, &nodes, &tolerated, looked)).collect()
 }
 
 fn batches(inventory: &Inventory, bills: &[Bill], now: Timestamp) -> Vec<BatchEntry> {
@@ -529,9 +515,8 @@ fn pools(inventory: &Inventory, nodes: &[NodeEntry], bills: &[Bill], looked: &Lo
 }
 
 /// What the NodePools have booked, and the bills that are not: the counters of the server, up to now.
-fn spent(inventory: &Inventory, now: Timestamp) -> Vec<SpentEntry> {
+fn spent(inventory: &Inventory, batches: &[Batch], now: Timestamp) -> Vec<SpentEntry> {
     let books = inventory.pools.iter().filter_map(|pool| Some((pool.metadata.name.as_deref()?, books::read(pool))));
-    let batches: Vec<Batch> = inventory.batches.iter().map(batch_state::read).collect();
     let until = now.saturating_add(LAG).unwrap_or(now);
     let sums = spent_so_far(&books.collect(), batches.iter(), until);
     let entry = |((node_pool, payer), spent): ((String, Payer), Spent)| SpentEntry {

@@ -4,6 +4,7 @@
 //! accelerator nodes carry by custom (its key is the resource), and those of the NodePools; every other taint keeps it
 //! away, those that hold a node for a gang first of all. Whether a node takes it is answered by [`fit::slots`].
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -60,11 +61,40 @@ pub fn of_kind(
     nodes: &[(&Node, &Usage)],
     tolerated: &BTreeSet<Arc<str>>,
 ) -> Vec<FitEntry> {
+    counted(kind, levels, tree, nodes, tolerated, &Looked::default())
+}
+
+/// Counts nodes that are looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Looked(Cell<u64>);
+
+impl Looked {
+    /// These, each counted when it is looked at.
+    pub(crate) fn at<'a, T>(&'a self, all: impl IntoIterator<Item = T> + 'a) -> impl Iterator<Item = T> + 'a {
+        all.into_iter().inspect(|_| self.0.set(self.0.get().saturating_add(1)))
+    }
+
+    /// How many there were.
+    pub(crate) fn nodes(&self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// [`of_kind`], with the nodes that it looks at counted.
+pub(crate) fn counted(
+    kind: &Kind,
+    levels: &Levels,
+    tree: &Tree,
+    nodes: &[(&Node, &Usage)],
+    tolerated: &BTreeSet<Arc<str>>,
+    looked: &Looked,
+) -> Vec<FitEntry> {
     let shape = member(kind, tolerated);
-    let takes: Vec<bool> =
-        nodes.iter().map(|(node, usage)| fit::slots(&shape, node, usage).is_ok_and(|slots| slots > 0)).collect();
+    let slots = |(node, usage): &(&Node, &Usage)| fit::slots(&shape, node, usage).is_ok_and(|slots| slots > 0);
+    let takes: Vec<bool> = looked.at(nodes).map(slots).collect();
     let free = |range: std::ops::Range<usize>| {
-        let count = tree.hosts()[range].iter().filter(|index| takes.get(**index).copied().unwrap_or(false)).count();
+        let count =
+            looked.at(&tree.hosts()[range]).filter(|index| takes.get(**index).copied().unwrap_or(false)).count();
         u32::try_from(count).unwrap_or(u32::MAX)
     };
     let mut found = Vec::new();

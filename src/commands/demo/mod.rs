@@ -87,16 +87,15 @@ async fn play(args: &DemoArgs, ended: &AtomicBool) -> anyhow::Result<ExitCode> {
 
 /// The control plane, built where it is not there yet: minutes, with a bar on a terminal.
 async fn binaries(args: &DemoArgs) -> Result<Binaries, BinariesError> {
-    let (mut bar, mut done) = (Bar::none(), None);
+    let (mut bar, mut begun) = (Bar::none(), 0);
     Binaries::ensure(&args.repository, |line| {
         bar.aside(|| say(args, line));
         if let Some(next) = building(line) {
-            if done.is_none() {
+            if begun == 0 {
                 bar = Bar::counting(Binaries::COUNT);
             }
-            let number = done.map_or(0, |done| done + 1);
-            bar.at(number, &format!("building {next}"));
-            done = Some(number);
+            bar.at(begun, &format!("building {next}"));
+            begun += 1;
         }
     })
     .await

@@ -23,6 +23,7 @@ pub use limits::{NODES, UnknownLimit, counted, unknown_limit};
 pub use node::{ClassTemplate, InterfaceSlot, NewNode, NodeTemplate, new_node};
 pub use price::{
     Change, Override, PRICES_AS_OF, PriceBook, PriceList, micro_dollars, on_demand_price, price_list_region,
+    prices_as_of,
 };
 pub use rank::{
     Candidate, Excluded, GroupPolicy, MinValues, Need, PoolOffer, PoolType, RankInput, Ranked, Ranking, Rung, not_open,

@@ -2,12 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::launch::CapacityType;
 
 /// Day of the table below.
 pub const PRICES_AS_OF: &str = "2026-07-20";
+
+/// [`PRICES_AS_OF`] as a moment.
+#[must_use]
+pub fn prices_as_of() -> Option<Timestamp> {
+    format!("{PRICES_AS_OF}T00:00:00Z").parse().ok()
+}
 
 /// List prices on demand, us-east-1, Linux. Types without a list price there (p5e, trn2, p6e-gb200) are missing on
 /// purpose: they are provisioned only as reserved or with a price from the configuration.

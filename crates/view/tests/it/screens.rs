@@ -26,6 +26,18 @@ fn after(keys: &[Key], overview: &Overview) -> Screen {
     screen
 }
 
+/// These panes, in both sizes, each in a file with this before its name.
+fn are_agreed(prefix: &str, panes: &[(&str, &[Key])], overview: &Overview) {
+    for size in [(80, 24), (200, 60)] {
+        let mut shown = String::new();
+        for (name, keys) in panes {
+            let pane = drawn(&after(keys, overview), overview, size);
+            shown.push_str(&["== ", name, "\n", &pane].concat());
+        }
+        agreed(&format!("tests/screens/{prefix}{}x{}.txt", size.0, size.1), &shown);
+    }
+}
+
 #[test]
 fn every_pane_at_80_by_24_and_200_by_60_is_what_was_agreed_on() {
     let overview = overview(&dump("refused"));
@@ -40,14 +52,7 @@ fn every_pane_at_80_by_24_and_200_by_60_is_what_was_agreed_on() {
         ("folded", &[Key::Enter]),
         ("filtered", &[Key::Char('/'), Key::Char('b'), Key::Char('-'), Key::Enter]),
     ];
-    for size in [(80, 24), (200, 60)] {
-        let mut shown = String::new();
-        for (name, keys) in panes {
-            let pane = drawn(&after(keys, &overview), &overview, size);
-            shown.push_str(&["== ", name, "\n", &pane].concat());
-        }
-        agreed(&format!("tests/screens/{}x{}.txt", size.0, size.1), &shown);
-    }
+    are_agreed("", &panes, &overview);
 }
 
 #[test]
@@ -60,14 +65,7 @@ fn batches_pools_and_nodes_of_the_tour_are_what_was_agreed_on() {
         ("pools", &[Key::Char('5')]),
         ("node opened", &[Key::PageDown, Key::Enter]),
     ];
-    for size in [(80, 24), (200, 60)] {
-        let mut shown = String::new();
-        for (name, keys) in panes {
-            let pane = drawn(&after(keys, &overview), &overview, size);
-            shown.push_str(&["== ", name, "\n", &pane].concat());
-        }
-        agreed(&format!("tests/screens/tour-{}x{}.txt", size.0, size.1), &shown);
-    }
+    are_agreed("tour-", &panes, &overview);
 }
 
 #[test]
