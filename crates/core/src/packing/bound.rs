@@ -24,6 +24,16 @@ pub(super) struct Prices {
     pub(super) values: Vec<u128>,
 }
 
+impl Prices {
+    /// The prices of each group.
+    pub(super) fn groups(&self) -> &[GroupPrices] {
+        match &self.bound.basis {
+            Basis::Resources { prices, .. } => prices,
+            Basis::Enumeration | Basis::Patterns(_) => &[],
+        }
+    }
+}
+
 /// Offers with the same resources for the same groups: the cheapest of them.
 struct Row {
     groups: Vec<bool>,
@@ -85,7 +95,7 @@ pub(super) fn prices(compiled: &Compiled<'_>, tier: &Bits, wanted: &[(usize, u32
             }
         }
     }
-    let answer = simplex::maximise(&goal, &lines);
+    let answer = simplex::maximise(&goal, &lines).values;
     let whole = |price: f64| {
         #[expect(
             clippy::cast_possible_truncation,
@@ -118,9 +128,7 @@ pub(super) fn prices(compiled: &Compiled<'_>, tier: &Bits, wanted: &[(usize, u32
     });
     let bound = Bound {
         value: u64::try_from(value).unwrap_or(u64::MAX),
-        basis: Basis::Resources,
-        prices: certificate.collect(),
-        nodes: (nodes, of_node),
+        basis: Basis::Resources { prices: certificate.collect(), nodes: (nodes, of_node) },
     };
     Prices { bound, values }
 }

@@ -7,7 +7,8 @@ use crate::fit;
 use crate::model::names::ObjectKey;
 use crate::model::node::{Node, Usage};
 
-use super::problem::{Basis, CEILING, Class, PRICE_SCALE, Place, Plan, Problem};
+use super::problem::{CEILING, Class, Place, Plan, Problem};
+use super::proof;
 use super::tally::Tally;
 
 /// What is wrong with the plan; empty if nothing is.
@@ -140,29 +141,7 @@ fn money(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
     if bound.value > plan.cost {
         faults.push(format!("the bound {} is above the cost {}", bound.value, plan.cost));
     }
-    if bound.basis == Basis::Enumeration {
-        return;
-    }
-    let price = |class: usize, resource: &str| {
-        let group = bound.prices.iter().find(|group| group.classes.contains(&class));
-        let found = group.and_then(|group| group.prices.iter().find(|(name, _)| name.as_str() == resource));
-        found.map_or(0, |(_, price)| *price)
-    };
-    // What the pods come to, in the class of what they require alone.
-    let mut worth = u128::from(bound.nodes.0) * u128::from(bound.nodes.1);
-    let mut known: BTreeMap<usize, u128> = BTreeMap::new();
-    for pod in (0..problem.pods.len()).filter(|pod| matches!(plan.places[*pod], Place::New(_))) {
-        let Some(class) = problem.kinds[problem.pods[pod]].last().copied() else { continue };
-        worth += *known.entry(class).or_insert_with(|| {
-            let requests = problem.classes[class].shape.requests.iter();
-            requests
-                .map(|(name, need)| u128::from(need.max(0).unsigned_abs()) * u128::from(price(class, name.as_str())))
-                .sum()
-        });
-    }
-    if bound.value > u64::try_from(worth / u128::from(PRICE_SCALE)).unwrap_or(u64::MAX) {
-        faults.push(format!("the bound {} is more than its prices come to", bound.value));
-    }
+    faults.extend(proof::fault(problem, plan, bound));
 }
 
 /// Every node leaves as many distinct values of a label as its pool asks for.

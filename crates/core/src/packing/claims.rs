@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use super::problem::{Basis, Bound, Class, Place, Plan, Problem, forget_labels};
+use super::problem::{Basis, Class, Place, Plan, Problem, forget_labels};
 use super::unclaimed::Unclaimed;
 use super::volumes;
 use crate::model::gang::Pod;
@@ -206,13 +206,10 @@ impl Round<'_> {
         let same = new(&plan) == new(&first);
         let least = first.bound.as_ref().filter(|_| same).map_or(0, |bound| bound.value);
         if let Some(bound) = plan.bound.as_mut().filter(|bound| bound.value > least) {
-            *bound = match bound.basis {
-                Basis::Resources => Bound { value: least, ..bound.clone() },
-                Basis::Enumeration if least == 0 => {
-                    Bound { value: 0, basis: Basis::Resources, prices: Vec::new(), nodes: (0, 0) }
-                }
-                Basis::Enumeration => Bound { value: least, ..bound.clone() },
-            };
+            if bound.basis == Basis::Enumeration && least == 0 {
+                bound.basis = Basis::Resources { prices: Vec::new(), nodes: (0, 0) };
+            }
+            bound.value = least;
         }
         (problem, plan)
     }

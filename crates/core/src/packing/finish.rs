@@ -2,6 +2,7 @@
 
 use super::bits::Bits;
 use super::bound;
+use super::columns;
 use super::compile::Compiled;
 use super::construct::counted;
 use super::draft::Draft;
@@ -49,7 +50,7 @@ pub(super) fn finish(draft: Draft<'_, '_>) -> Plan {
         let wanted = counted(&classes);
         let usable = usable(compiled, &wanted);
         if (complete || proven && usable.is_empty()) && levels.iter().all(|level| *level == 0) {
-            return Bound { value: cost, basis: Basis::Enumeration, prices: Vec::new(), nodes: (0, 0) };
+            return Bound { value: cost, basis: Basis::Enumeration };
         }
         let tier = tiers(compiled, &state, &order);
         let known = state.priced.as_ref().filter(|known| known.tier == tier && known.wanted == wanted);
@@ -57,7 +58,11 @@ pub(super) fn finish(draft: Draft<'_, '_>) -> Plan {
             known.map_or_else(|| bound::prices(compiled, &tier, &wanted).bound, |known| known.prices.bound.clone());
         let required = |pod: usize| problem.kinds[problem.pods[pod]].last().copied();
         let existing = (0..slots.len()).filter(|pod| matches!(places[*pod], Place::Existing(_))).filter_map(required);
-        lowered(compiled, bound, &usable, existing)
+        let bound = lowered(compiled, bound, &usable, existing);
+        if bound.value == cost || !usable.is_empty() {
+            return bound;
+        }
+        by_patterns(compiled, &tier, &wanted).filter(|other| other.value > bound.value).unwrap_or(bound)
     });
     Plan { places, relaxed: levels, nodes, cost, bound, work: state.work }
 }
@@ -70,9 +75,16 @@ fn usable(compiled: &Compiled<'_>, wanted: &[(usize, u32)]) -> Vec<usize> {
     (0..compiled.problem.nodes.len()).filter(takes).collect()
 }
 
+/// What the pods are worth at most, if that can be had.
+fn by_patterns(compiled: &Compiled<'_>, tier: &Bits, wanted: &[(usize, u32)]) -> Option<Bound> {
+    let (value, worth) = columns::solve(compiled, tier, wanted, compiled.problem.budget.columns)?.bound(compiled)?;
+    Some(Bound { value, basis: Basis::Patterns(worth) })
+}
+
 /// Another plan may put other pods on the nodes that exist: the bound is on all of them, less whatever those nodes hold at the
 /// prices of the bound.
 fn lowered(compiled: &Compiled<'_>, bound: Bound, usable: &[usize], existing: impl Iterator<Item = usize>) -> Bound {
+    let Basis::Resources { prices: groups, nodes: (_, of_node) } = &bound.basis else { return bound };
     let scale = u128::from(PRICE_SCALE);
     let amount = |amount: i64| u128::from(amount.max(0).unsigned_abs());
     let sum = |amounts: &[i64], prices: &dyn Fn(usize) -> u64| -> u128 {
@@ -80,11 +92,11 @@ fn lowered(compiled: &Compiled<'_>, bound: Bound, usable: &[usize], existing: im
         each.fold(0, u128::saturating_add)
     };
     let price = |group: &GroupPrices, at: usize| group.prices.get(at).map_or(0, |(_, price)| *price);
-    let highest = |at: usize| bound.prices.iter().map(|group| price(group, at)).max().unwrap_or(0);
+    let highest = |at: usize| groups.iter().map(|group| price(group, at)).max().unwrap_or(0);
     let held = usable.iter().map(|node| sum(&compiled.free[*node], &highest)).fold(0, u128::saturating_add);
-    let held = held.saturating_add(u128::from(bound.nodes.1) * usable.len() as u128);
+    let held = held.saturating_add(u128::from(*of_node) * usable.len() as u128);
     let others = existing.map(|class| {
-        let group = bound.prices.iter().find(|group| group.classes.contains(&class));
+        let group = groups.iter().find(|group| group.classes.contains(&class));
         group.map_or(0, |group| sum(&compiled.requests[class], &|at| price(group, at)))
     });
     let all = (u128::from(bound.value) * scale).saturating_add(others.fold(0, u128::saturating_add));

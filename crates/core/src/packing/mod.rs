@@ -11,16 +11,21 @@ mod bound;
 mod branch;
 pub mod check;
 mod claims;
+mod columns;
 mod compile;
 mod construct;
+mod dive;
 mod draft;
+mod even;
 mod exact;
 mod field;
+mod fill;
 mod finish;
 mod judge;
 mod mend;
 mod merge;
 mod problem;
+mod proof;
 mod refuse;
 mod shift;
 mod simplex;
@@ -40,11 +45,14 @@ use crate::model::gang::Pod;
 
 pub use claims::{Claimant, Late, Settled};
 pub use problem::{
-    Basis, Bound, Budget, CEILING, Class, Existing, GroupPrices, NewNode, Offer, PRICE_SCALE, Place, Plan, PodTerm,
-    Pool, Problem, Rule, Spread, Standing, Work, forget_labels, selects,
+    Basis, Bound, Budget, CEILING, Class, Existing, GroupPrices, NewNode, NodePrices, Offer, PRICE_SCALE, Place, Plan,
+    PodTerm, PodValue, Pool, Problem, Rule, Spread, Standing, Work, Worth, forget_labels, selects,
 };
 pub use refuse::Obstacle;
 pub use volumes::obstacles;
+
+/// A plan that is dearer than another by this part of it may still become the cheaper one.
+const NEAR: u64 = 20;
 
 /// Places every pod that can be placed.
 ///
@@ -82,7 +90,34 @@ fn planned(compiled: &Compiled<'_>) -> Plan {
     } else {
         cheap
     };
-    finish::finish(branch::better(compiled, &topology, mend::better(compiled, merge::merged(shift::shifted(draft)))))
+    let evened = even::evened(&draft);
+    let mended =
+        |draft| branch::better(compiled, &topology, mend::better(compiled, merge::merged(shift::shifted(draft))));
+    let mut best = finish::finish(mended(draft));
+    for other in evened {
+        let holds = |draft: &Draft<'_, '_>, plan: &Plan| {
+            check::check(compiled.problem, plan).is_empty() && even::stays_new(draft, plan)
+        };
+        let plan = finish::finish(other.clone());
+        let near = again::missing(&plan) < again::missing(&best) || plan.cost <= best.cost + best.cost / NEAR;
+        if !near || !holds(&other, &plan) {
+            continue;
+        }
+        // What the search makes of it may be uneven again.
+        let searched = mended(other.clone());
+        let found = finish::finish(searched.clone());
+        for (draft, plan) in [(searched, found), (other, plan)] {
+            if rank(&plan) < rank(&best) && holds(&draft, &plan) {
+                best = plan;
+            }
+        }
+    }
+    best
+}
+
+/// Smaller is better: who has no place, preferences dropped, dollars, nodes.
+fn rank(plan: &Plan) -> (Vec<bool>, usize, u64, usize) {
+    (again::missing(plan), plan.relaxed.iter().sum(), plan.cost, plan.nodes.len())
 }
 
 /// A plan made better by a search that begins with it.

@@ -273,6 +273,8 @@ pub struct Budget {
     pub states: u64,
     /// Patterns the enumeration looks at, over all states.
     pub patterns: u64,
+    /// Steps of all searches for patterns that a linear programme chooses from; 0 switches it off.
+    pub columns: u64,
     /// Rounds of improvement.
     pub ruins: u32,
     /// Steps of the search over single pods, where there are a dozen at most; 0 switches it off.
@@ -283,7 +285,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { states: 200_000, patterns: 400_000, ruins: 400, branches: 20_000, mending: 2_000_000 }
+        Self { states: 200_000, patterns: 400_000, columns: 300_000, ruins: 400, branches: 20_000, mending: 2_000_000 }
     }
 }
 
@@ -331,10 +333,22 @@ pub struct Bound {
     pub value: u64,
     /// How it is proven.
     pub basis: Basis,
-    /// Certificate of [`Basis::Resources`]; empty for an enumeration.
-    pub prices: Vec<GroupPrices>,
-    /// Least number of new nodes, and the price of one in [`PRICE_SCALE`]ths of a micro-dollar.
-    pub nodes: (u32, u64),
+}
+
+/// How a bound is proven.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// Every plan was looked at.
+    Enumeration,
+    /// What pods are worth at most.
+    Patterns(Worth),
+    /// Prices of resources.
+    Resources {
+        /// For each class, in one of the groups.
+        prices: Vec<GroupPrices>,
+        /// Least number of new nodes, and the price of one in [`PRICE_SCALE`]ths of a micro-dollar.
+        nodes: (u32, u64),
+    },
 }
 
 /// Prices of resources for some classes. No offer has more to sell than its own price comes to, even if each of its
@@ -347,13 +361,32 @@ pub struct GroupPrices {
     pub prices: Vec<(ResourceName, u64)>,
 }
 
-/// How a bound is proven.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Basis {
-    /// Every plan was looked at.
-    Enumeration,
-    /// Prices of resources.
-    Resources,
+/// What pods are worth. No node can hold pods that are worth more than its price.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Worth {
+    /// By class.
+    pub pods: Vec<PodValue>,
+    /// At which prices of resources whatever is free of a node holds no more than it comes to: with them a search through what a
+    /// node may hold ends soon.
+    pub nodes: Vec<NodePrices>,
+}
+
+/// What a pod of some classes is worth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodValue {
+    /// The classes.
+    pub classes: Vec<usize>,
+    /// There is one of them on a node at most.
+    pub alone: bool,
+    /// [`PRICE_SCALE`]ths of a micro-dollar.
+    pub value: u128,
+}
+
+/// Prices of the resources of a node at which no pod that it takes is worth more than what the pod takes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePrices {
+    /// [`PRICE_SCALE`]ths of a micro-dollar per unit.
+    pub prices: Vec<(ResourceName, u128)>,
 }
 
 /// Parts of a micro-dollar in which certificates count.
@@ -366,6 +399,8 @@ pub struct Work {
     pub nodes: u64,
     /// States and patterns of the enumeration.
     pub patterns: u64,
+    /// Steps of the searches for patterns that a linear programme chooses from.
+    pub columns: u64,
     /// Fillings of a node that were tried.
     pub fillings: u64,
     /// Nodes taken apart and packed again.

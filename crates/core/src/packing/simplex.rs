@@ -4,9 +4,18 @@
 const MOST_STEPS: usize = 2_000;
 const TINY: f64 = 1e-9;
 
+/// What a programme comes to.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// `[variable]`.
+    pub(super) values: Vec<f64>,
+    /// `[row]`: by how much the goal rises with the limit of the row.
+    pub(super) duals: Vec<f64>,
+}
+
 /// Maximises `goal · x` for `x ≥ 0` and `row · x ≤ limit` of each row; limits are not negative. The origin is feasible, so
 /// there is always an answer.
-pub(super) fn maximise(goal: &[f64], rows: &[(Vec<f64>, f64)]) -> Vec<f64> {
+pub(super) fn maximise(goal: &[f64], rows: &[(Vec<f64>, f64)]) -> Answer {
     let (variables, slacks) = (goal.len(), rows.len());
     let width = variables + slacks + 1;
     let mut table: Vec<Vec<f64>> = rows
@@ -50,11 +59,12 @@ pub(super) fn maximise(goal: &[f64], rows: &[(Vec<f64>, f64)]) -> Vec<f64> {
         costs.iter_mut().zip(&line).for_each(|(cell, pivot)| *cell -= factor * pivot);
         basis[leaving] = entering;
     }
-    let mut answer = vec![0.0; variables];
+    let mut values = vec![0.0; variables];
     for (row, variable) in basis.iter().enumerate().filter(|(_, variable)| **variable < variables) {
-        answer[*variable] = table[row][width - 1].max(0.0);
+        values[*variable] = table[row][width - 1].max(0.0);
     }
-    answer
+    let duals = costs[variables..width - 1].iter().map(|cost| (-cost).max(0.0)).collect();
+    Answer { values, duals }
 }
 
 #[cfg(test)]
@@ -66,11 +76,16 @@ mod tests {
         // Maximise 3x + 2y under x + y ≤ 4, x + 3y ≤ 6, x ≤ 3: x = 3, y = 1.
         let rows = [(vec![1.0, 1.0], 4.0), (vec![1.0, 3.0], 6.0), (vec![1.0, 0.0], 3.0)];
         let answer = maximise(&[3.0, 2.0], &rows);
-        assert!((answer[0] - 3.0).abs() < 1e-6 && (answer[1] - 1.0).abs() < 1e-6, "{answer:?}");
+        let near = |found: &[f64], expected: &[f64]| {
+            found.len() == expected.len() && found.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-6)
+        };
+        assert!(near(&answer.values, &[3.0, 1.0]), "{answer:?}");
+        // 4 · 2 + 3 · 1 = 11, and more of the second limit is worth nothing.
+        assert!(near(&answer.duals, &[2.0, 0.0, 1.0]), "{answer:?}");
     }
 
     #[test]
     fn a_goal_that_nothing_bounds_ends() {
-        assert_eq!(maximise(&[1.0], &[]), [0.0]);
+        assert_eq!(maximise(&[1.0], &[]).values, [0.0]);
     }
 }

@@ -5,6 +5,7 @@
 mod dozens;
 mod everything;
 mod rules;
+mod shapes;
 mod work;
 
 use std::collections::BTreeMap;

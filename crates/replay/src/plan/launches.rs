@@ -135,9 +135,10 @@ fn cost(plan: &Plan) -> Cost {
     } else {
         Gap::Open { field: "usdMicroPerHour".to_owned(), achieved: plan.cost, bound: bound.value }
     };
-    let basis = match bound.basis {
+    let basis = match &bound.basis {
         packing::Basis::Enumeration => Basis::Enumeration,
-        packing::Basis::Resources => Basis::Resources,
+        packing::Basis::Patterns(_) => Basis::Patterns,
+        packing::Basis::Resources { .. } => Basis::Resources,
     };
     Cost { usd_micro_per_hour: plan.cost, bound: Some(bound.value), gap: Some(gap), basis: Some(basis) }
 }

@@ -243,12 +243,8 @@ impl Oracle<'_> {
             places,
             nodes: nodes.collect(),
             cost,
-            bound: (!self.nodes.is_empty()).then(|| muster_core::packing::Bound {
-                value: 0,
-                basis: muster_core::packing::Basis::Enumeration,
-                prices: Vec::new(),
-                nodes: (0, 0),
-            }),
+            bound: (!self.nodes.is_empty())
+                .then_some(muster_core::packing::Bound { value: 0, basis: muster_core::packing::Basis::Enumeration }),
             ..Plan::default()
         }
     }

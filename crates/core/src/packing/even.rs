@@ -1,0 +1,247 @@
+//! Pods that are spread over hosts, dealt to hosts that hold several of them each.
+//!
+//! kube-scheduler holds a host against the one that has the fewest of these pods, so that hosts may have any number as long as
+//! all have about as many. The construction takes that least number as 0, which is right wherever some host that counts has
+//! none. Here it is not: every new node gets its share of all pods, one after the other. The checker judges what comes of it.
+
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
+
+use super::bits::Bits;
+use super::construct;
+use super::draft::Draft;
+use super::judge;
+use super::problem::{Place, Plan};
+use super::state::State;
+use super::tally::Tally;
+
+/// Most pods that are dealt, and most classes of them.
+const PODS: usize = 5_000;
+const CLASSES: usize = 64;
+/// Numbers of hosts that are tried, and nodes that are looked at for that.
+const NUMBERS: usize = 48;
+const LOOKED_AT: usize = 40_000;
+
+/// What is dealt: pods by class, in their order.
+struct Deck {
+    pods: Vec<(usize, Vec<usize>)>,
+    /// New nodes that it is taken from.
+    nodes: Vec<usize>,
+    /// What those cost.
+    cost: u64,
+}
+
+/// The pods of one node.
+type Hand = Vec<(usize, u32)>;
+
+/// Drafts with everybody dealt to fewer and larger nodes, where that costs less or places more; what is spread over hosts may be
+/// refused in them.
+pub(super) fn evened<'c, 'p>(draft: &Draft<'c, 'p>) -> Vec<Draft<'c, 'p>> {
+    let compiled = draft.state.compiled;
+    let first = compiled.problem.nodes.len();
+    let spread = |class: usize| compiled.caps[class].iter().any(|cap| !cap.preferred && cap.of.contains(class));
+    let of = |at: usize| draft.state.slots[at].counts.iter().any(|(class, _)| spread(*class));
+    let new = || (first..draft.state.slots.len()).filter(|at| !draft.state.slots[*at].counts.is_empty());
+    let missing: Vec<usize> = (0..draft.slots.len()).filter(|pod| draft.slots[*pod].is_none()).collect();
+    let spread_missing = missing.iter().any(|pod| only_class(draft, *pod).is_some_and(spread));
+    if !spread_missing && !new().any(of) {
+        return Vec::new();
+    }
+    let some: Vec<usize> = new().filter(|at| of(*at)).collect();
+    let all: Vec<usize> = new().collect();
+    let mut scopes = vec![all];
+    if some != scopes[0] {
+        scopes.push(some);
+    }
+    scopes.into_iter().filter_map(|nodes| dealt(draft, nodes, &missing)).collect()
+}
+
+/// Whether kube-scheduler would put nobody from a new node on one that exists, with everybody where the plan has them.
+pub(super) fn stays_new(draft: &Draft<'_, '_>, plan: &Plan) -> bool {
+    let compiled = draft.state.compiled;
+    let problem = compiled.problem;
+    if problem.nodes.is_empty() {
+        return true;
+    }
+    let mut tally = Tally::new(problem, plan);
+    let mut new: BTreeSet<usize> = BTreeSet::new();
+    for (pod, place) in plan.places.iter().enumerate() {
+        let kind = &problem.kinds[problem.pods[pod]];
+        match place {
+            Place::None => {}
+            Place::Existing(node) => tally.add(problem.class_on(kind, *node, plan.relaxed[pod]), *node),
+            Place::New(node) => {
+                tally.add(kind[plan.relaxed[pod]], problem.nodes.len() + node);
+                new.extend(kind.last());
+            }
+        }
+    }
+    let existing = || draft.state.slots.iter().take(problem.nodes.len()).enumerate();
+    !new.into_iter().any(|class| {
+        existing().any(|(at, slot)| {
+            judge::fits_existing(compiled, class, at, &slot.load, &slot.counts) && tally.allows(class, at)
+        })
+    })
+}
+
+/// The class of a pod without preferences.
+fn only_class(draft: &Draft<'_, '_>, pod: usize) -> Option<usize> {
+    let problem = draft.state.compiled.problem;
+    match problem.kinds[problem.pods[pod]].as_slice() {
+        [class] => Some(*class),
+        _ => None,
+    }
+}
+
+fn dealt<'c, 'p>(draft: &Draft<'c, 'p>, nodes: Vec<usize>, missing: &[usize]) -> Option<Draft<'c, 'p>> {
+    let compiled = draft.state.compiled;
+    let problem = compiled.problem;
+    let deck = deck(draft, nodes, missing)?;
+    let mut made = draft.clone();
+    deck.nodes.iter().for_each(|at| {
+        made.state.close(*at);
+    });
+    let weight = match deck.nodes.first() {
+        Some(at) => draft.state.weight(draft.state.slots[*at].offer),
+        None => problem.pools.iter().map(|pool| pool.weight).max()?,
+    };
+    made.state.tier = construct::tier(&made.state, weight);
+    let mut mask = made.state.tier.clone();
+    deck.pods.iter().for_each(|(class, _)| mask.intersect(&compiled.takes[*class]));
+    let linked = deck.pods.iter().any(|(class, _)| made.state.topology.links(*class));
+    let cells: Vec<Bits> = if linked {
+        let inside = |cell: &Bits| {
+            let mut inside = cell.clone();
+            inside.intersect(&mask);
+            inside
+        };
+        let cells = made.state.topology.cells.iter().map(inside);
+        cells.filter(|cell| cell.iter().next().is_some()).collect()
+    } else {
+        vec![mask]
+    };
+    let places = deck.pods.iter().map(|(_, pods)| pods.len()).sum::<usize>();
+    let without = deck.pods.iter().flat_map(|(_, pods)| pods).filter(|pod| draft.slots[**pod].is_none()).count();
+    let mut looked_at = 0;
+    let mut best: Option<(u64, usize)> = None;
+    for hosts in numbers(&made.state, &deck, &cells, places) {
+        looked_at += hosts;
+        if looked_at > LOOKED_AT {
+            break;
+        }
+        let Some(cost) = cost(&made.state, &deck, &cells, hosts) else { continue };
+        if best.is_none_or(|(known, _)| cost < known) {
+            best = Some((cost, hosts));
+        }
+    }
+    made.state.work.mended += looked_at as u64;
+    let (cost, hosts) = best?;
+    if without == 0 && cost >= deck.cost {
+        return None;
+    }
+    let mut at_of: FxHashMap<usize, usize> = FxHashMap::default();
+    let hands = hands(&deck, hosts);
+    for (host, counts) in hands.iter().enumerate() {
+        let (offer, inside) = cheapest(&made.state, &cells, host, counts)?;
+        for (class, count) in counts {
+            for _ in 0..*count {
+                let next = *at_of.entry(host).or_insert(made.state.slots.len());
+                made.state.come(next, *class, offer, inside.clone());
+            }
+        }
+    }
+    for (turn, pod) in deck.pods.iter().flat_map(|(_, pods)| pods).enumerate() {
+        made.slots[*pod] = at_of.get(&(turn % hosts)).copied();
+    }
+    made.proven = false;
+    Some(made)
+}
+
+/// Everybody on these nodes, and who has no place and no preference either; `None` if they are too many, or of pools of several
+/// weights.
+fn deck(draft: &Draft<'_, '_>, nodes: Vec<usize>, missing: &[usize]) -> Option<Deck> {
+    let state = &draft.state;
+    let mut pods: indexmap::IndexMap<usize, Vec<usize>, rustc_hash::FxBuildHasher> = indexmap::IndexMap::default();
+    for pod in 0..draft.slots.len() {
+        let class = match draft.class_of(pod) {
+            Some((class, at)) => nodes.binary_search(&at).is_ok().then_some(class),
+            None => missing.binary_search(&pod).ok().and_then(|_| only_class(draft, pod)),
+        };
+        if let Some(class) = class {
+            pods.entry(class).or_default().push(pod);
+        }
+    }
+    let weights: Vec<u32> = nodes.iter().map(|at| state.weight(state.slots[*at].offer)).collect();
+    let by_host = pods.keys().any(|class| state.topology.by_host(*class) || state.compiled.shares(*class));
+    let number: usize = pods.values().map(Vec::len).sum();
+    if by_host || number > PODS || pods.len() > CLASSES || weights.windows(2).any(|pair| pair[0] != pair[1]) {
+        return None;
+    }
+    let price = |at: &usize| state.compiled.offer(state.slots[*at].offer).price;
+    let cost = nodes.iter().map(price).sum();
+    Some(Deck { pods: pods.into_iter().collect(), nodes, cost })
+}
+
+/// Numbers of hosts with which the resources of some offer are used up.
+fn numbers(state: &State<'_, '_>, deck: &Deck, cells: &[Bits], pods: usize) -> Vec<usize> {
+    let compiled = state.compiled;
+    let mut demand = vec![0_i64; compiled.resources.len()];
+    for (class, pods) in &deck.pods {
+        let number = i64::try_from(pods.len()).unwrap_or(i64::MAX);
+        for (sum, need) in demand.iter_mut().zip(&compiled.requests[*class]) {
+            *sum = sum.saturating_add(need.saturating_mul(number));
+        }
+    }
+    let alone = |class: usize| compiled.apart[class].as_ref().is_some_and(|apart| apart.contains(class));
+    let least = deck.pods.iter().filter(|(class, _)| alone(*class)).map(|(_, pods)| pods.len()).max().unwrap_or(1);
+    let mut found: Vec<usize> = Vec::new();
+    for offer in cells.iter().flat_map(Bits::iter) {
+        let hosts = demand.iter().zip(&compiled.avail[offer]).filter(|(demand, _)| **demand > 0);
+        let hosts = hosts.map(|(demand, avail)| if *avail > 0 { (demand - 1) / avail + 1 } else { i64::MAX }).max();
+        let Some(hosts) = hosts.and_then(|hosts| usize::try_from(hosts).ok()) else { continue };
+        let hosts = hosts.max(least);
+        // A little more where shares are uneven; as many in each domain where domains are counted.
+        for hosts in [hosts, hosts.saturating_add(1), hosts.saturating_add(hosts / 8 + 2)] {
+            found.extend([hosts, hosts.div_ceil(cells.len()).saturating_mul(cells.len())]);
+        }
+    }
+    found.retain(|hosts| *hosts <= pods);
+    found.sort_unstable();
+    found.dedup();
+    // Of many numbers some, evenly.
+    let step = found.len().div_ceil(NUMBERS).max(1);
+    found.into_iter().step_by(step).collect()
+}
+
+/// Everybody one after the other, class by class.
+fn hands(deck: &Deck, hosts: usize) -> Vec<Hand> {
+    let mut hands: Vec<Hand> = vec![Vec::new(); hosts];
+    let mut cursor = 0;
+    for (class, pods) in &deck.pods {
+        for _ in pods {
+            let hand = &mut hands[cursor % hosts];
+            match hand.last_mut().filter(|(known, _)| known == class) {
+                Some((_, count)) => *count += 1,
+                None => hand.push((*class, 1)),
+            }
+            cursor += 1;
+        }
+    }
+    hands
+}
+
+/// What the hosts cost; `None` if one of them cannot be had.
+fn cost(state: &State<'_, '_>, deck: &Deck, cells: &[Bits], hosts: usize) -> Option<u64> {
+    let price = |(host, counts): (usize, &Hand)| {
+        cheapest(state, cells, host, counts).map(|(offer, _)| state.compiled.offer(offer).price)
+    };
+    hands(deck, hosts).iter().enumerate().map(price).try_fold(0_u64, |sum, price| Some(sum.saturating_add(price?)))
+}
+
+/// The cheapest offer of a host's domain that holds these pods, and all that do.
+fn cheapest(state: &State<'_, '_>, cells: &[Bits], host: usize, counts: &[(usize, u32)]) -> Option<(usize, Bits)> {
+    let mut mask = cells.get(host % cells.len().max(1))?.clone();
+    state.compiled.holding(&mut mask, &state.compiled.load_of(counts));
+    state.cheapest(&mask, None).map(|offer| (offer, mask))
+}
