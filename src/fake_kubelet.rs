@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use base64::Engine as _;
+use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams, PostParams};
@@ -31,6 +32,8 @@ pub const DEVICES_BY_PLUGIN: &str = "example.com/devices-by-plugin";
 pub const MEMORY_PERCENT: &str = "example.com/memory-percent";
 /// Label of a pool whose nodes have so many percent of the memory that their type is sold with.
 pub const CAPACITY_PERCENT: &str = "example.com/memory-capacity-percent";
+/// Machines that register at a time.
+const KUBELETS: usize = 16;
 /// Real time between two looks at the simulator, which runs on a clock of its own.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -59,6 +62,7 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
             .collect();
         // EC2's bucket is empty: nobody else asks in this look.
         let mut throttled = false;
+        let mut coming: Vec<InstanceView> = Vec::new();
         for instance in &instances {
             // A kubelet may be slow, or never come up.
             let registers = instance.registration_time.is_some_and(|at| at <= simulator.clock().now());
@@ -86,7 +90,19 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
                 }
                 unanswered.remove(id);
             }
-            match register(&nodes, instance).await {
+            coming.push(instance.clone());
+        }
+        // Each machine has a kubelet of its own.
+        let register = |instance: InstanceView| {
+            let nodes = nodes.clone();
+            async move {
+                let answer = register(&nodes, &instance).await;
+                (instance, answer)
+            }
+        };
+        let mut answers = futures::stream::iter(coming.into_iter().map(register)).buffer_unordered(KUBELETS);
+        while let Some((instance, answer)) = answers.next().await {
+            match answer {
                 Ok(name) => {
                     debug!(instance = instance.instance_id, node = name, "node registered");
                     registered.insert(instance.instance_id.clone(), name);

@@ -65,7 +65,7 @@ impl Case {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
         let same = json!({"labelSelector": {"matchLabels": {"app": "same"}}, "topologyKey": "kubernetes.io/hostname"});
         let spread = json!({"topologySpreadConstraints": [{
-            "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+            "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule", "nodeTaintsPolicy": "Honor",
             "labelSelector": {"matchLabels": {"app": "same"}},
         }]});
         let apart =

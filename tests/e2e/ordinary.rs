@@ -232,6 +232,38 @@ async fn a_deployment_on_an_empty_cluster_runs_at_the_planners_price_and_its_nod
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_spread_over_hosts_share_as_few_nodes_as_hold_them_and_a_larger_deployment_fills_those_first() {
+    let Some(stack) = provisioning(&hosts(40, 0), &general(&["us-east-1a"], &json!({"nodes": 40}), "30s")).await else {
+        return;
+    };
+    let spread = json!({"topologySpreadConstraints": [{
+        "maxSkew": 1, "topologyKey": keys::HOSTNAME, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "shop"}},
+    }]});
+    deploy_with(&stack, "shop", 30, "900m", "3100Mi", &spread).await;
+
+    let pods = all_serve(&stack, "shop", 30).await;
+
+    // Eight to a node of 8 CPU; none has two more than another.
+    let on = |pods: &[Pod]| -> Vec<usize> {
+        let mut on: Vec<usize> = nodes_of(pods)
+            .iter()
+            .map(|node| pods.iter().filter(|pod| node_of(pod).as_ref() == Some(node)).count())
+            .collect();
+        on.sort_unstable();
+        on
+    };
+    assert_eq!(on(&pods), [7, 7, 8, 8]);
+    assert_eq!(dollars(&stack).await, planned(&stack, &pods).await);
+
+    scale(&stack, "shop", 40).await;
+    let pods = all_serve(&stack, "shop", 40).await;
+    assert_eq!(on(&pods), [8, 8, 8, 8, 8]);
+    assert_eq!(purchases(&stack).await, 2, "nobody provisions twice");
+    no_errors(&stack);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gang_and_a_deployment_share_a_limit_that_is_never_passed() {
     let Some(stack) = provisioning(&hosts(20, 20), &general(&["us-east-1a"], &json!({"nodes": 3}), "1s")).await else {
         return;
