@@ -18,6 +18,8 @@ const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
 /// A look costs at most one part of so many of a core, as long as that leaves one look in `LONGEST`.
 const SHARE: u32 = 200;
+/// The same while pods are collected.
+const SHARE_OF_WINDOW: u32 = 20;
 
 /// Goes round until the term ends, after `described` was rung in it. What was sent by then is awaited, and nothing else is begun.
 pub(super) async fn run(context: Arc<Context>, described: Arc<Notify>, beat: Beat, term: CancellationToken) {
@@ -50,15 +52,20 @@ pub(super) async fn run(context: Arc<Context>, described: Arc<Notify>, beat: Bea
         {
             warn!(error = %crate::telemetry::chain(&error), "pods of no gang");
         }
-        let pause = shortest.max((pods.took() * SHARE).min(LONGEST));
+        let pause = match pods.closes_in() {
+            // What is seen late makes the window longer.
+            Some(left) => SHORTEST.max((pods.took() * SHARE_OF_WINDOW).min(shortest).min(left)),
+            None => shortest.max((pods.took() * SHARE).min(LONGEST)),
+        };
         tokio::select! {
             () = term.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
         }
+        let closes = pods.closes_in().map_or(TICK, |left| left.clamp(SHORTEST, TICK));
         tokio::select! {
             () = term.cancelled() => return,
             () = described.notified() => {}
-            () = tokio::time::sleep(TICK) => {}
+            () = tokio::time::sleep(closes) => {}
         }
     }
 }

@@ -26,6 +26,9 @@ use crate::provisioner::pool::reservations;
 use crate::provisioner::{Context, class, pool, request};
 use crate::step::{Step, step};
 
+/// How often a Node is edited that others edit meanwhile, before the next look at the batch tries it again.
+const CONFLICTS: u32 = 5;
+
 /// Carries out a change. Its outcome is never dropped.
 pub(in crate::provisioner) async fn change(
     context: &Context,
@@ -180,19 +183,39 @@ fn without(mut taints: Vec<Taint>, key: &str) -> Vec<Taint> {
 /// Cordons a Node for `owner`, or lifts our cordon; the taint it registered with goes either way, in the same patch. A cordon
 /// of somebody else's, without our annotation, is not lifted.
 async fn hold(context: &Context, name: &str, owner: Option<&str>) -> anyhow::Result<()> {
-    let api: Api<NodeObject> = Api::all(context.client.clone());
-    let Some(node) = api.get_opt(name).await.with_context(|| format!("read the Node {name}"))? else { return Ok(()) };
-    let held = node.annotations().contains_key(keys::HOLD);
-    let spec = node.spec.unwrap_or_default();
-    let cordoned = owner.is_some() || !held && spec.unschedulable == Some(true);
-    let mut taints = spec.taints.unwrap_or_default();
-    taints.retain(|taint| taint.key != keys::GANG_PENDING && (cordoned || taint.key != keys::UNSCHEDULABLE));
-    let patch = json!({
-        "metadata": {"resourceVersion": node.metadata.resource_version, "annotations": {keys::HOLD: owner}},
-        "spec": {"unschedulable": cordoned.then_some(true), "taints": taints},
-    });
-    let written = step(Step::EditNode, api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))).await;
-    absent(written).with_context(|| format!("hold the Node {name}, or lift the hold"))
+    let edit = |node: &NodeObject| {
+        let held = node.annotations().contains_key(keys::HOLD);
+        let spec = node.spec.as_ref();
+        let cordoned = owner.is_some() || !held && spec.is_some_and(|spec| spec.unschedulable == Some(true));
+        let mut taints = spec.and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        taints.retain(|taint| taint.key != keys::GANG_PENDING && (cordoned || taint.key != keys::UNSCHEDULABLE));
+        Some(json!({
+            "metadata": {"annotations": {keys::HOLD: owner}},
+            "spec": {"unschedulable": cordoned.then_some(true), "taints": taints},
+        }))
+    };
+    let edited = edit_node(&context.client, name, edit).await;
+    edited.with_context(|| format!("hold the Node {name}, or lift the hold"))
+}
+
+/// Edits a Node as the API server has it, with a merge patch that holds for the version it was made for; again on the next one
+/// where others were faster, as kube-controller-manager is with the taints of every node that comes. Nothing to do: no patch.
+async fn edit_node(
+    client: &kube::Client,
+    name: &str,
+    edit: impl Fn(&NodeObject) -> Option<serde_json::Value>,
+) -> anyhow::Result<()> {
+    let api: Api<NodeObject> = Api::all(client.clone());
+    for attempt in 1.. {
+        let Some(node) = api.get_opt(name).await.context("read it")? else { break };
+        let Some(mut patch) = edit(&node) else { break };
+        patch["metadata"]["resourceVersion"] = json!(node.metadata.resource_version);
+        match step(Step::EditNode, api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))).await {
+            Err(kube::Error::Api(answer)) if answer.code == 409 && attempt < CONFLICTS => {}
+            written => return Ok(absent(written)?),
+        }
+    }
+    Ok(())
 }
 
 /// Whether a Node is that of an instance.
@@ -222,21 +245,18 @@ async fn taints(
     context: &Context,
     name: &str,
     of: Option<&InstanceId>,
-    edit: impl FnOnce(Vec<Taint>) -> Vec<Taint>,
+    edit: impl Fn(Vec<Taint>) -> Vec<Taint>,
 ) -> anyhow::Result<()> {
-    let api: Api<NodeObject> = Api::all(context.client.clone());
-    let Some(node) = api.get_opt(name).await.with_context(|| format!("read the Node {name}"))? else { return Ok(()) };
-    if of.is_some_and(|instance| !is_of(&node, instance)) {
-        return Ok(());
-    }
-    let before = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
-    let after = edit(before.clone());
-    if before == after {
-        return Ok(());
-    }
-    let patch = json!({"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": after}});
-    let written = step(Step::EditNode, api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))).await;
-    absent(written).with_context(|| format!("edit the taints of the Node {name}"))
+    let edit = |node: &NodeObject| {
+        if of.is_some_and(|instance| !is_of(node, instance)) {
+            return None;
+        }
+        let before = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        let after = edit(before.clone());
+        (before != after).then(|| json!({"spec": {"taints": after}}))
+    };
+    let edited = edit_node(&context.client, name, edit).await;
+    edited.with_context(|| format!("edit the taints of the Node {name}"))
 }
 
 /// Evicts a pod; with `force` it is deleted, whatever its disruption budget says.
@@ -500,4 +520,70 @@ fn tolerates(toleration: &Toleration, taint: &KnownTaint) -> bool {
     taint.effect == TaintEffect::PreferNoSchedule
         || taint.key.starts_with("node.kubernetes.io/")
         || named && value && (effect.is_empty() || effect == taint.effect.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use kube::Client;
+    use kube::client::Body;
+
+    use super::*;
+
+    /// An API server whose Node somebody else edits just before each of the first `conflicts` patches; and the versions they were for.
+    fn contended(conflicts: usize) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let patched: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = Arc::clone(&patched);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let seen = Arc::clone(&seen);
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await.unwrap();
+                let mut seen = seen.lock().unwrap();
+                let mut status = 200;
+                if parts.method == http::Method::PATCH {
+                    let patch: serde_json::Value = serde_json::from_slice(&body).unwrap();
+                    seen.push(patch["metadata"]["resourceVersion"].as_str().unwrap().to_owned());
+                    status = if seen.len() <= conflicts { 409 } else { 200 };
+                }
+                let answer = if status == 409 {
+                    json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409, "message": "modified"})
+                } else {
+                    let taints = json!([{"key": keys::UNREGISTERED, "effect": "NoExecute"}]);
+                    json!({"metadata": {"name": "n", "resourceVersion": seen.len().to_string()}, "spec": {"taints": taints}})
+                };
+                let answer = http::Response::builder().status(status).body(Body::from(answer.to_string().into_bytes()));
+                Ok::<_, std::convert::Infallible>(answer.unwrap())
+            }
+        });
+        (Client::new(service, "default"), patched)
+    }
+
+    fn untainted(node: &NodeObject) -> Option<serde_json::Value> {
+        let taints = node.spec.as_ref()?.taints.as_ref()?;
+        (!taints.is_empty()).then(|| json!({"spec": {"taints": []}}))
+    }
+
+    #[tokio::test]
+    async fn a_node_that_others_edit_meanwhile_is_edited_at_once_on_its_next_version() {
+        let (client, patched) = contended(2);
+        edit_node(&client, "n", untainted).await.unwrap();
+        assert_eq!(*patched.lock().unwrap(), ["0", "1", "2"], "each for the version that was read before it");
+    }
+
+    #[tokio::test]
+    async fn a_node_that_others_edit_all_the_time_is_left_to_the_next_look() {
+        let (client, patched) = contended(usize::MAX);
+        let error = edit_node(&client, "n", untainted).await.unwrap_err();
+        assert_eq!(patched.lock().unwrap().len(), CONFLICTS as usize);
+        assert!(error.to_string().contains("modified"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_as_it_should_be_is_not_edited() {
+        let (client, patched) = contended(0);
+        edit_node(&client, "n", |_| None).await.unwrap();
+        assert_eq!(patched.lock().unwrap().len(), 0);
+    }
 }

@@ -72,6 +72,13 @@ impl Pods {
         }
     }
 
+    /// For how long pods are collected yet, if nothing changes any more; `None` while there are none to collect, or nobody looked
+    /// when it was over.
+    pub(in crate::provisioner) fn closes_in(&self) -> Option<Duration> {
+        let left = self.window.closes()?.duration_since(now_real());
+        Duration::try_from(left).ok().filter(|left| !left.is_zero())
+    }
+
     /// How long it took, the last time, to find out whether a round is due.
     pub(in crate::provisioner) fn took(&self) -> Duration {
         self.took

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::TryStreamExt;
+use futures::StreamExt;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use muster_api::batch_state;
@@ -465,12 +465,22 @@ async fn edit_all(
         }
         effects::converge(context, state, object, &edit).await.map(drop)
     };
-    futures::stream::iter(edits.into_iter().map(anyhow::Ok)).try_for_each_concurrent(EDITS, edit).await?;
+    all(edits.into_iter().map(edit), EDITS).await?;
     let mut removed = false;
     for edit in last.iter().filter(|_| !term.is_cancelled()) {
         removed |= effects::converge(context, state, object, edit).await? == effects::Edited::Removed;
     }
     Ok(removed)
+}
+
+/// Awaits them all, some side by side, whatever becomes of one: what fails for one object is no reason to leave another half done.
+/// The first error, if there is one.
+async fn all(
+    edits: impl Iterator<Item = impl Future<Output = anyhow::Result<()>>>,
+    at_once: usize,
+) -> anyhow::Result<()> {
+    let results: Vec<anyhow::Result<()>> = futures::stream::iter(edits).buffer_unordered(at_once).collect().await;
+    results.into_iter().collect()
 }
 
 /// Writes a status. Everything else waits for the answer.
@@ -507,5 +517,31 @@ async fn write(context: &Context, object: &NodeBatch, next: &muster_core::model:
             Write::Conflict(newer.map(Box::new))
         }
         Err(error) => Write::Failed(format!("write the status of the NodeBatch: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_edit_that_fails_leaves_no_other_half_done() {
+        let done = AtomicU32::new(0);
+        let edit = |number: u32| {
+            let done = &done;
+            async move {
+                if number == 1 {
+                    anyhow::bail!("a conflict");
+                }
+                // Its answer comes after that of the one that fails.
+                tokio::task::yield_now().await;
+                done.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+        };
+        let error = all((0..40).map(edit), 16).await.unwrap_err();
+        assert_eq!((error.to_string().as_str(), done.into_inner()), ("a conflict", 39));
     }
 }

@@ -277,6 +277,9 @@ pub struct Scratch {
     pub group_looks: u32,
     /// The attempt whose parameters this process wrote, until its call is sent: its answer is no replay's.
     pub first: Option<u32>,
+    /// Of a batch for pods of no gang: when a status was decided last that says how far its nodes are.
+    #[serde(default)]
+    pub progressed: Option<Timestamp>,
 }
 
 /// A change with what EC2 reported.

@@ -33,6 +33,7 @@ mod parting;
 mod pass;
 mod pending;
 mod probe;
+mod progress;
 mod recording;
 mod repair;
 mod rollback;

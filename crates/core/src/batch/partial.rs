@@ -16,7 +16,7 @@ use super::joining::{LOOK_SECONDS, has_ended, lacks, nodes_by_instance};
 use super::occupants::{KUBELET_RETURNS, is_stuck, pods_on};
 use super::parting::{SETTLE_SECONDS, is_kept};
 use super::pending::without_fleets;
-use super::{devices, launch, owner, repair, rollback, teardown};
+use super::{devices, launch, owner, progress, repair, rollback, teardown};
 use crate::ec2::error::{Next, classify};
 use crate::ec2::seen::{Instance, InstanceState};
 use crate::fit;
@@ -283,7 +283,22 @@ fn serve(case: &Case<'_>) -> Step<Turn> {
         shrink(&mut status, &gone, &joined.failed, now);
     }
     describe(case, &mut status);
-    turn.next = Some(status);
+    let before = &case.batch.status;
+    let waits = progress::waits_until(before, &status, scratch.progressed, now).filter(|_| turn.events.is_empty());
+    if let Some(at) = waits {
+        until = until.min(at);
+        // What lets pods in follows the status that says whose node it is.
+        let is_named = |edit: &Converge| match edit {
+            Converge::Untaint { node, .. } => before.node_names().any(|name| name == node),
+            _ => true,
+        };
+        joined.edits.retain(is_named);
+    } else {
+        if progress::is_all(before, &status) {
+            scratch.progressed = Some(now);
+        }
+        turn.next = Some(status);
+    }
     turn.requeue = Some(if shrunk { Requeue::Now } else { Requeue::At(until) });
     Ok(turn.converge(joined.edits).scratch(scratch))
 }

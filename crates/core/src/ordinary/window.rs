@@ -25,6 +25,13 @@ impl Window {
         Self { idle, most, open: None, seen: None, repeated: 0, last_round: None }
     }
 
+    /// When it closes, if nothing changes any more; `None` while nothing is collected.
+    #[must_use]
+    pub fn closes(&self) -> Option<Timestamp> {
+        let later = |at: Timestamp, pause| at.checked_add(pause).unwrap_or(Timestamp::MAX);
+        self.open.map(|(first, last)| later(last, self.idle).min(later(first, self.most)))
+    }
+
     /// Takes note of what there is now, as a digest of it. Whether a round is due: then the window is closed, and opens again with
     /// the next change. `unserved`: somebody still waits; such a round is repeated now and then, since time alone
     /// may help, or take a place away that there was.
@@ -66,10 +73,14 @@ mod tests {
     #[test]
     fn a_round_is_made_a_second_after_the_last_pod_came() {
         let mut window = window();
+        assert_eq!(window.closes(), None);
         assert!(!window.is_due(at(0), 1, false));
+        assert_eq!(window.closes(), Some(at(1_000)));
         assert!(!window.is_due(at(900), 2, false));
+        assert_eq!(window.closes(), Some(at(1_900)));
         assert!(!window.is_due(at(1_800), 2, false));
         assert!(window.is_due(at(1_900), 2, false));
+        assert_eq!(window.closes(), None);
         assert!(!window.is_due(at(60_000), 2, false), "nothing has changed, and nobody waits any more");
     }
 

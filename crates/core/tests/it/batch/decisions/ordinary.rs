@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use muster_core::batch::{Look, Sight};
 use muster_core::ec2::{CapacityType, InstanceState};
 use muster_core::model::batch::{AttemptOutcome, BatchPhase, BatchSpec, BatchStatus, Filling, MemberState, Owner};
 use muster_core::model::names::InstanceId;
+use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::model::resources::Resources;
 use muster_core::model::snapshot::{Awaiting, Places};
 use muster_core::offering::{CeilingScope, Exclusion};
 
+use super::super::cluster::UNREGISTERED;
 use super::scene::{NOW, Scene, after, excluding, having, lose, ranked, ranking, single};
 use super::{compare, launching};
 use crate::world::at;
@@ -175,6 +178,44 @@ fn each_of_its_nodes_joins_serves_and_fails_by_itself() {
         ("a Node is gone, and another instance has its name", two().renamed("i-1")),
     ];
     compare("ordinary-serving", &rows);
+}
+
+/// A status with the progress of its nodes was decided so many milliseconds ago.
+fn progressed(scene: Scene, millis: i64) -> Scene {
+    let last = at(NOW).saturating_sub(SignedDuration::from_millis(millis)).unwrap();
+    scene.with(|one| {
+        let scratch = &mut one.memory.scratch;
+        (scratch.progressed, scratch.looked) = (Some(last), Some(at(NOW)));
+    })
+}
+
+#[test]
+fn a_status_that_only_says_how_far_nodes_are_is_not_written_for_each_of_them() {
+    let one_ready = || unready(60, 30).with(|one| one.nodes[0].ready = true);
+    let registered = |id: usize| {
+        let scene = unready(60, 30).status(|status| {
+            let member = &mut status.instances[id];
+            (member.node, member.registered) = (None, None);
+        });
+        let tainted = vec![Taint { key: UNREGISTERED.into(), value: "".into(), effect: TaintEffect::NoExecute }];
+        scene.with(|one| one.nodes.iter_mut().for_each(|node| node.taints.clone_from(&tainted)))
+    };
+    let rows = [
+        ("one more is ready, and nothing was written before", progressed(one_ready(), 5_000)),
+        ("one more is ready within a second", progressed(one_ready(), 999)),
+        ("one more is ready after a second", progressed(one_ready(), 1_000)),
+        ("the last one is ready within a second: another phase", {
+            progressed(unready(60, 30).with(|one| one.nodes.iter_mut().for_each(|node| node.ready = true)), 999)
+        }),
+        ("one more has registered within a fifth of a second: pods get to the one that the status names", {
+            progressed(registered(1), 199)
+        }),
+        ("one more has registered after a fifth of a second", progressed(registered(1), 200)),
+        ("one more has registered within a fifth of a second, and one is lost", {
+            progressed(registered(1), 199).status(|status| lose(&mut status.instances[0]))
+        }),
+    ];
+    compare("ordinary-progress", &rows);
 }
 
 #[test]
