@@ -10,8 +10,9 @@ use super::compile::Compiled;
 use super::problem::{NodePrices, PRICE_SCALE, PodValue, Worth};
 use super::simplex;
 
-/// Most shapes of pods.
+/// Most shapes of pods, and fewest pods of a shape in the mean.
 const SHAPES: usize = 40;
+const ALIKE: usize = 2;
 /// Most kinds of node.
 const BINS: usize = 120;
 /// Rounds in which patterns are added, those that are added in one, of those at most so many of one kind of node, and those that
@@ -229,7 +230,7 @@ fn programme(goal: &[f64], bins: &[Bin], columns: &[(usize, Vec<u32>)]) -> simpl
 /// What a pod takes, the offers it may go to, and its class if there is one of it on a node at most.
 type Kind<'c> = (&'c [i64], Vec<usize>, Option<usize>);
 
-/// Classes by what they take and where; `None` if they are too many, or if what they take depends on who is there.
+/// Classes by what they take and where; `None` if they are too many or too different, or if what they take depends on who is there.
 fn shapes(compiled: &Compiled<'_>, tier: &Bits, wanted: &[(usize, u32)]) -> Option<Vec<ShapeOfPods>> {
     let mut known: indexmap::IndexMap<Kind<'_>, ShapeOfPods, rustc_hash::FxBuildHasher> = indexmap::IndexMap::default();
     for (class, count) in wanted {
@@ -255,6 +256,11 @@ fn shapes(compiled: &Compiled<'_>, tier: &Bits, wanted: &[(usize, u32)]) -> Opti
         }
     }
     let mut shapes: Vec<ShapeOfPods> = known.into_values().collect();
+    // Where hardly two are alike, patterns are no better than what is filled pod by pod.
+    let pods: usize = shapes.iter().map(|shape| shape.count as usize).sum();
+    if pods < ALIKE * shapes.len() {
+        return None;
+    }
     shapes.iter_mut().for_each(|shape| shape.most = shape.most.min(shape.count));
     (!shapes.is_empty()).then_some(shapes)
 }
