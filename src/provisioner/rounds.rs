@@ -52,7 +52,8 @@ pub(super) async fn run(context: Arc<Context>, described: Arc<Notify>, beat: Bea
         {
             warn!(error = %crate::telemetry::chain(&error), "pods of no gang");
         }
-        let pause = match pods.closes_in() {
+        let closes = pods.closes_in();
+        let pause = match closes {
             // What is seen late makes the window longer.
             Some(left) => SHORTEST.max((pods.took() * SHARE_OF_WINDOW).min(shortest).min(left)),
             None => shortest.max((pods.took() * SHARE).min(LONGEST)),
@@ -61,11 +62,11 @@ pub(super) async fn run(context: Arc<Context>, described: Arc<Notify>, beat: Bea
             () = term.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
         }
-        let closes = pods.closes_in().map_or(TICK, |left| left.clamp(SHORTEST, TICK));
+        let rest = closes.map_or(TICK, |left| left.saturating_sub(pause).min(TICK));
         tokio::select! {
             () = term.cancelled() => return,
             () = described.notified() => {}
-            () = tokio::time::sleep(closes) => {}
+            () = tokio::time::sleep(rest) => {}
         }
     }
 }

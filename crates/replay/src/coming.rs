@@ -68,6 +68,11 @@ impl OnTheWay {
             .flat_map(|coming| &coming.nodes)
     }
 
+    /// Whether nodes come that pods of no gang cannot be planned on.
+    pub(crate) fn for_others(&self) -> bool {
+        self.batches.iter().any(|coming| coming.owner != Owner::Pods || !coming.known)
+    }
+
     /// Batches whose nodes come for a gang.
     pub(crate) fn for_gang(&self, key: &ObjectKey) -> Vec<Arc<str>> {
         self.of(|owner| matches!(owner, Owner::Gang(gang) if gang.key == *key))

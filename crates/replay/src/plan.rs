@@ -143,6 +143,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     dump.ignored.extend(ignored);
     let now = options.now.or(dump.newest);
     let mut planning = Planning {
+        hosts_come: coming.for_others(),
         now,
         levels,
         cluster,
@@ -171,6 +172,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     work.sort_by_cached_key(work::Work::turn);
     let (gangs, details): (Vec<GangEntry>, Vec<Detail>) = work.iter().map(|work| planning.gang(work)).unzip();
     for provisioned in gangs.iter().flat_map(|gang| &gang.provision) {
+        planning.hosts_come = true;
         planning.supply.launched(&provisioned.pool, &provisioned.instance_type, provisioned.count);
     }
     let (pods, launched) = planning.ordinary(others, &namespaces);
@@ -221,6 +223,8 @@ struct Planning<'a> {
     ledger: Ledger,
     supply: Supply,
     coming: OnTheWay,
+    /// Nodes come that pods of no gang are not planned on.
+    hosts_come: bool,
     /// Pods of the dump with the node each stands on or is nominated to.
     standing: Vec<(NodeName, Arc<k8s_openapi::api::core::v1::Pod>)>,
     /// The same pods, as far as their claims go: whoever needs one of them has to wait.

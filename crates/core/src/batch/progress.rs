@@ -3,7 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::batch::{BatchMember, BatchStatus};
+use crate::model::batch::{BatchMember, BatchStatus, MemberState};
 
 /// Between two statuses of which the later one names Nodes that have registered: their pods wait for it.
 const NAMED: SignedDuration = SignedDuration::from_millis(200);
@@ -31,8 +31,11 @@ fn pause(before: &BatchStatus, next: &BatchStatus) -> Option<SignedDuration> {
     if before.instances.len() != next.instances.len() || before == next {
         return None;
     }
+    // What EC2 says of an instance is looked at rarely, and written when it is known.
+    let joins = |state: MemberState| matches!(state, MemberState::Registered | MemberState::Ready);
     let same = |one: &BatchMember, other: &BatchMember| {
         let BatchMember { state, node, registered, .. } = one.clone();
+        let state = if joins(other.state) { state } else { other.state };
         BatchMember { state, node, registered, ..other.clone() } == *one
     };
     let members = || before.instances.iter().zip(&next.instances);

@@ -42,6 +42,7 @@ pub(super) struct Now {
 
 /// A batch whose pods may still come to its nodes.
 pub(super) struct Joining {
+    batch: String,
     /// Name of its pool.
     pub(super) pool: String,
     /// The classes that it is for.
@@ -167,12 +168,43 @@ fn occupants<'a>(batches: &[&Arc<Batch>], snapshot: &'a Snapshot) -> Occupants<'
     on
 }
 
+/// Names of Nodes by the ids of the instances that no status names them for yet.
+fn registered<'a>(batches: &[&'a Arc<Batch>], snapshot: &'a Snapshot) -> BTreeMap<&'a str, &'a str> {
+    let members = batches.iter().flat_map(|batch| &batch.status.instances);
+    let unnamed: BTreeSet<&str> = members.filter(|one| one.node.is_none()).map(|one| one.id.as_str()).collect();
+    let nodes = snapshot.nodes.values().map(|entry| &entry.node).filter(|_| !unnamed.is_empty());
+    let named = nodes.filter_map(|node| Some((node.instance()?, node.name.as_str())));
+    named.filter(|(id, _)| unnamed.contains(id)).collect()
+}
+
 /// Batches whose pods may still come.
 pub(super) fn joining(batches: &[Arc<Batch>], snapshot: &Snapshot, offers: &[Offered], now: Now) -> Vec<Joining> {
     let for_pods = batches.iter().filter(|batch| batch.spec.partial && batch.spec.owner == Owner::Pods);
     let for_pods: Vec<&Arc<Batch>> = for_pods.collect();
+    let registered = registered(&for_pods, snapshot);
     let occupants = occupants(&for_pods, snapshot);
-    for_pods.into_iter().filter_map(|batch| of_batch(batch, snapshot, &occupants, offers, now)).collect()
+    for_pods.into_iter().filter_map(|batch| of_batch(batch, snapshot, &registered, &occupants, offers, now)).collect()
+}
+
+/// Whether nodes are about to register that no pod of no gang is planned on: those of gangs and requests, and those of an offer that is
+/// gone. A batch without capacity that pauses launches nothing soon.
+pub(super) fn others_come(batches: &[Arc<Batch>], snapshot: &Snapshot, under_way: &[Joining]) -> bool {
+    let known: BTreeSet<&str> = snapshot.nodes.values().filter_map(|entry| entry.node.instance()).collect();
+    let planned = |batch: &Batch| under_way.iter().any(|one| one.batch == batch.name && one.offer.is_some());
+    batches.iter().filter(|batch| !batch.deleting && !planned(batch)).any(|batch| match batch.status.phase {
+        BatchPhase::Pending => batch.status.next_attempt_after.is_none(),
+        BatchPhase::Launching => true,
+        BatchPhase::Draining | BatchPhase::Terminating => false,
+        BatchPhase::Launched
+        | BatchPhase::Joining
+        | BatchPhase::Replacing
+        | BatchPhase::Ready
+        | BatchPhase::InUse
+        | BatchPhase::Idle => {
+            let mut awaited = batch.status.instances.iter().filter(|one| !one.state.is_written_off());
+            awaited.any(|one| !known.contains(one.id.as_str()))
+        }
+    })
 }
 
 /// A node that is on its way: its number in the spec, its name once it has registered, and who is planned there.
@@ -181,6 +213,7 @@ type Planned<'a> = (usize, Option<&'a str>, &'a [(String, u32)]);
 fn of_batch(
     batch: &Batch,
     snapshot: &Snapshot,
+    registered: &BTreeMap<&str, &str>,
     occupants: &Occupants<'_>,
     offers: &[Offered],
     now: Now,
@@ -214,7 +247,11 @@ fn of_batch(
         planned.map(|(number, pods)| (number, None, pods)).collect()
     } else {
         let unsettled = batch.places().filter(|(_, one, _)| !settled(one));
-        unsettled.map(|(number, one, pods)| (number, one.node.as_deref(), pods)).collect()
+        // Its Node may be there before the status names it.
+        let named = unsettled.map(|(number, one, pods)| {
+            (number, one.node.as_deref().or_else(|| registered.get(one.id.as_str()).copied()), pods)
+        });
+        named.collect()
     };
     if each.is_empty() {
         return None;
@@ -276,6 +313,7 @@ fn of_batch(
         each.iter().copied().filter(|(_, _, pods)| known(pods)).map(of_node).collect()
     };
     Some(Joining {
+        batch: batch.name.clone(),
         pool: wanted.node_pool.clone(),
         planned,
         places,

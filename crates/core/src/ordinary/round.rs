@@ -10,7 +10,7 @@ use super::class::{Parts, digest_of, parts};
 use super::disputes::{Disputes, Placed};
 use super::fruitless::{self, Fruitless};
 use super::ground::Ground;
-use super::joining::{Joining, Now, Offered, joining};
+use super::joining::{Joining, Now, Offered, joining, others_come};
 use super::refused::{SchedulerRefusals, tried_after, unused};
 use super::waiting::Waiting;
 use crate::fit;
@@ -222,7 +222,8 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     let (left_out, offers): (Vec<&Offer>, Vec<&Offer>) = all.partition(|offer| !asked && has(offer));
     let offers: Vec<Offer> = offers.into_iter().cloned().collect();
     let pools = round.pools.clone();
-    let base = Problem { nodes, standing, attached, pools, offers, ..Problem::default() };
+    let hosts_come = others_come(&round.batches, round.snapshot, &under_way);
+    let base = Problem { nodes, standing, attached, pools, offers, hosts_come, ..Problem::default() };
     let planned = |rest: &[usize]| {
         let ladder = |index: &usize| {
             let mut ladder = round.waiting[*index].ladder.clone();

@@ -39,7 +39,7 @@ pub(super) fn without_preferences(
     // Preferences come before dollars: with some of them pods go to other nodes than without any.
     let rank = |plan: &Plan| (missing(plan), plan.relaxed.iter().sum::<usize>(), plan.cost);
     match from(problem, &bare) {
-        Some(better) if rank(&better) < rank(&bare) && check::check(problem, &better).is_empty() => better,
+        Some(better) if rank(&better) < rank(&bare) && check::stands(problem, &better) => better,
         Some(_) | None => bare,
     }
 }
@@ -55,7 +55,7 @@ pub(super) fn kept(problem: &Problem, mut plan: Plan) -> Plan {
     if dropped.is_empty() || problem.pods.len() > TRIED.0 || dropped.len() > TRIED.1 {
         return plan;
     }
-    if !check::check(problem, &plan).is_empty() {
+    if !check::stands(problem, &plan) {
         return plan;
     }
     loop {
@@ -99,5 +99,5 @@ fn stands(problem: &Problem, plan: &Plan, pod: usize, level: usize) -> Option<Pl
             node.alternatives.retain(|other| labels(*other) == own);
         }
     }
-    check::check(problem, &kept).is_empty().then_some(kept)
+    check::stands(problem, &kept).then_some(kept)
 }

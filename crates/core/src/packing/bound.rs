@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::bits::Bits;
-use super::compile::Compiled;
+use super::compile::{Compiled, is_beaten};
 use super::problem::{Basis, Bound, GroupPrices, PRICE_SCALE};
 use super::simplex;
 
@@ -96,16 +96,7 @@ pub(super) fn prices(compiled: &Compiled<'_>, tier: &Bits, wanted: &[(usize, u32
         }
     }
     let answer = simplex::maximise(&goal, &lines).values;
-    let whole = |price: f64| {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "saturates"
-        )]
-        let whole = (price * PRICE_SCALE as f64).floor() as u64;
-        whole
-    };
+    let whole = |price: f64| u64::try_from(whole(price)).unwrap_or(u64::MAX);
     let mut found: Vec<Vec<u64>> = (0..groups.len())
         .map(|group| (0..resources).map(|resource| whole(answer[paid(group, resource)] / scale[resource])).collect())
         .collect();
@@ -131,6 +122,18 @@ pub(super) fn prices(compiled: &Compiled<'_>, tier: &Bits, wanted: &[(usize, u32
         basis: Basis::Resources { prices: certificate.collect(), nodes: (nodes, of_node) },
     };
     Prices { bound, values }
+}
+
+/// Micro-dollars in whole parts of [`PRICE_SCALE`].
+pub(super) fn whole(micros: f64) -> u128 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "saturates"
+    )]
+    let whole = (micros * PRICE_SCALE as f64).floor() as u128;
+    whole
 }
 
 /// What a request comes to.
@@ -205,10 +208,7 @@ fn rows(compiled: &Compiled<'_>, tier: &Bits, groups: &[Vec<usize>]) -> Vec<Row>
             continue;
         }
         let avail = &compiled.avail[at];
-        let beaten = rows.iter().any(|row| {
-            row.groups.iter().zip(&takes).all(|(one, other)| *one || !*other)
-                && row.avail.iter().zip(avail).all(|(one, other)| one >= other)
-        });
+        let beaten = is_beaten(rows.iter().map(|row| (&*row.groups, &*row.avail)), &takes, avail);
         if !beaten {
             rows.push(Row { groups: takes, avail: avail.clone(), price: compiled.offer(at).price });
         }

@@ -14,6 +14,20 @@ use super::tally::Tally;
 /// What is wrong with the plan; empty if nothing is.
 #[must_use]
 pub fn check(problem: &Problem, plan: &Plan) -> Vec<String> {
+    let mut faults = of_plan(problem, plan);
+    // Of what is no plan of this problem nothing can be proven.
+    if plan.places.len() == problem.pods.len() {
+        proven(problem, plan, &mut faults);
+    }
+    faults
+}
+
+/// Whether every pod comes to stand where the plan has it; its bound is not looked at.
+pub(super) fn stands(problem: &Problem, plan: &Plan) -> bool {
+    of_plan(problem, plan).is_empty()
+}
+
+fn of_plan(problem: &Problem, plan: &Plan) -> Vec<String> {
     let mut faults = Vec::new();
     if plan.places.len() != problem.pods.len() || plan.relaxed.len() != problem.pods.len() {
         return vec![format!("{} places for {} pods", plan.places.len(), problem.pods.len())];
@@ -126,12 +140,16 @@ fn no_node() -> Node {
     }
 }
 
-/// The cost is the sum of the nodes; the bound is not above it, and its certificate holds.
+/// The cost is the sum of the nodes.
 fn money(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
     let cost = plan.nodes.iter().map(|node| problem.offers[node.offer].price).fold(0, u64::saturating_add);
     if cost != plan.cost {
         faults.push(format!("cost {} is not {cost}", plan.cost));
     }
+}
+
+/// The bound is not above the cost, and its certificate holds.
+fn proven(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
     let Some(bound) = &plan.bound else {
         if !plan.nodes.is_empty() {
             faults.push("new nodes and no bound".to_owned());

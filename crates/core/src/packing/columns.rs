@@ -6,7 +6,8 @@
 //! whatever it is, the pods together cost at least as much (Farley 1990).
 
 use super::bits::Bits;
-use super::compile::Compiled;
+use super::bound::whole;
+use super::compile::{Compiled, is_beaten, most};
 use super::problem::{NodePrices, PRICE_SCALE, PodValue, Worth};
 use super::simplex;
 
@@ -75,8 +76,34 @@ pub(super) struct Columns {
     pub(super) steps: u64,
 }
 
-/// Solves the programme in about so many steps; `None` if there are none, or too many shapes, if some pod has no offer, or if a reservation is among the offers: its
-/// hosts cost nothing, and there are only so many.
+/// An answer, and for what.
+#[derive(Debug)]
+pub(super) struct Solved {
+    tier: Bits,
+    /// Classes with the number of their pods, in order.
+    wanted: Vec<(usize, u32)>,
+    pub(super) columns: Columns,
+}
+
+impl Solved {
+    pub(super) fn new(tier: &Bits, wanted: &[(usize, u32)], columns: Columns) -> Self {
+        Self { tier: tier.clone(), wanted: in_order(wanted), columns }
+    }
+
+    /// Whether it is that for these pods.
+    pub(super) fn is_of(&self, tier: &Bits, wanted: &[(usize, u32)]) -> bool {
+        self.tier == *tier && self.wanted == in_order(wanted)
+    }
+}
+
+fn in_order(wanted: &[(usize, u32)]) -> Vec<(usize, u32)> {
+    let mut wanted = wanted.to_vec();
+    wanted.sort_unstable();
+    wanted
+}
+
+/// Solves the programme in about so many steps; `None` if there are none, or too many shapes, if some pod has no offer, or if a
+/// reservation is among the offers: its hosts cost nothing, and there are only so many.
 pub(super) fn solve(compiled: &Compiled<'_>, tier: &Bits, wanted: &[(usize, u32)], most_steps: u64) -> Option<Columns> {
     if most_steps == 0 {
         return None;
@@ -99,8 +126,8 @@ pub(super) fn solve(compiled: &Compiled<'_>, tier: &Bits, wanted: &[(usize, u32)
     let mut answer = programme(&goal, &bins, &columns);
     for _ in 0..ROUNDS {
         let mut found: Vec<(f64, usize, Vec<u32>)> = Vec::new();
+        let of: Vec<u128> = answer.values.iter().map(|value| whole(value * MICROS)).collect();
         for (at, bin) in bins.iter().enumerate() {
-            let of: Vec<u128> = answer.values.iter().map(|value| whole(value * MICROS)).collect();
             let threshold = threshold(bin.price, 1.0 + USEFUL);
             let Some(weights) = weights(&shapes, bin, &answer.values, &of) else { continue };
             let filled = Knapsack::search(&shapes, bin, &of, &weights, threshold, each);
@@ -141,14 +168,16 @@ pub(super) fn solve(compiled: &Compiled<'_>, tier: &Bits, wanted: &[(usize, u32)
 }
 
 impl Columns {
-    /// What the pods cost at least, in micro-dollars, with its certificate; `None` if it cannot be verified.
-    pub(super) fn bound(&self, compiled: &Compiled<'_>) -> Option<(u64, Worth)> {
+    /// What the pods cost at least, in micro-dollars, with its certificate, found in about so many steps, which are counted; `None` if
+    /// it cannot be verified.
+    pub(super) fn bound(&self, compiled: &Compiled<'_>, most: u64, steps: &mut u64) -> Option<(u64, Worth)> {
+        let end = steps.saturating_add(most);
         // Where a search does not end, it does for pods that are worth a little less.
-        LESS.iter().find_map(|share| self.verified(compiled, *share))
+        LESS.iter().find_map(|share| if *steps < end { self.verified(compiled, *share, steps) } else { None })
     }
 
     /// What the pods cost at least, if they are worth such a share of what the programme says.
-    fn verified(&self, compiled: &Compiled<'_>, share: f64) -> Option<(u64, Worth)> {
+    fn verified(&self, compiled: &Compiled<'_>, share: f64, steps: &mut u64) -> Option<(u64, Worth)> {
         let mut values: Vec<f64> = self.values.iter().map(|value| value * share).collect();
         let mut exact: Vec<u128> = values.iter().map(|value| whole(value * MICROS)).collect();
         for _ in 0..2 {
@@ -159,6 +188,7 @@ impl Columns {
                 let weights = weights(&self.shapes, bin, &values, &exact)?;
                 let price = threshold(bin.price, 1.0);
                 let filled = Knapsack::search(&self.shapes, bin, &exact, &weights, price, STEPS);
+                *steps += filled.steps;
                 if !filled.complete {
                     return None;
                 }
@@ -192,18 +222,6 @@ fn dollars(price: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "the programme is in floats; what it answers is verified")]
     let price = price as f64;
     price / MICROS
-}
-
-/// Micro-dollars in whole parts of [`PRICE_SCALE`].
-fn whole(micros: f64) -> u128 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "saturates"
-    )]
-    let whole = (micros * PRICE_SCALE as f64).floor() as u128;
-    whole
 }
 
 /// A share of a price in whole parts of [`PRICE_SCALE`].
@@ -282,10 +300,7 @@ fn bins(compiled: &Compiled<'_>, tier: &Bits, shapes: &[ShapeOfPods]) -> Option<
         }
         let avail = &compiled.avail[offer];
         // Offers come in the order of their prices: who is known already costs no more.
-        let beaten = bins.iter().any(|bin| {
-            bin.takes.iter().zip(&takes).all(|(one, other)| *one || !*other)
-                && bin.avail.iter().zip(avail).all(|(one, other)| one >= other)
-        });
+        let beaten = is_beaten(bins.iter().map(|bin| (&*bin.takes, &*bin.avail)), &takes, avail);
         if !beaten && bins.len() == BINS {
             return None;
         }
@@ -294,12 +309,6 @@ fn bins(compiled: &Compiled<'_>, tier: &Bits, shapes: &[ShapeOfPods]) -> Option<
         }
     }
     Some(bins)
-}
-
-/// How many such pods fit.
-fn most(request: &[i64], free: &[i64]) -> u32 {
-    let fits = request.iter().zip(free).filter(|(need, _)| **need > 0).map(|(need, free)| free.max(&0) / need).min();
-    fits.map_or(u32::MAX, |fits| u32::try_from(fits).unwrap_or(u32::MAX))
 }
 
 /// Prices of the resources of a node at which no pod is worth more than it takes: whatever is free holds at most what it comes

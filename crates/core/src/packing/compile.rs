@@ -394,6 +394,24 @@ fn caps(class: &Class, problem: &Problem) -> Vec<Cap> {
         .collect()
 }
 
+/// How many pods with such a request fit.
+pub(super) fn most(request: &[i64], free: &[i64]) -> u32 {
+    let fits = request.iter().zip(free).filter(|(need, _)| **need > 0).map(|(need, free)| free.max(&0) / need).min();
+    fits.map_or(u32::MAX, |fits| u32::try_from(fits).unwrap_or(u32::MAX))
+}
+
+/// Whether one of the known kinds of node takes whatever this one takes, and has no less.
+pub(super) fn is_beaten<'a>(
+    known: impl IntoIterator<Item = (&'a [bool], &'a [i64])>,
+    takes: &[bool],
+    avail: &[i64],
+) -> bool {
+    known.into_iter().any(|(others, has)| {
+        others.iter().zip(takes).all(|(one, other)| *one || !*other)
+            && has.iter().zip(avail).all(|(one, other)| one >= other)
+    })
+}
+
 fn ladder(avail: &[Vec<i64>], resource: usize) -> Vec<(i64, Bits)> {
     let amount = |index: usize| avail.get(index).and_then(|amounts| amounts.get(resource)).copied().unwrap_or(0);
     let mut offers: Vec<usize> = (0..avail.len()).collect();

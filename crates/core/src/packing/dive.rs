@@ -1,8 +1,10 @@
 //! Whole nodes from the fractions of a linear programme: the whole part of each pattern is launched, and the programme is solved
 //! again for the pods that are left, until so few are left that they can be enumerated.
 
+use std::sync::Arc;
+
 use super::bound::Prices;
-use super::columns::{self, Columns};
+use super::columns::{self, Columns, Solved};
 use super::exact;
 use super::fill;
 use super::state::State;
@@ -23,7 +25,9 @@ impl Left {
     fn new(state: &State<'_, '_>, plain: &[(usize, u32)]) -> Self {
         let mut counts = vec![0; state.compiled.requests.len()];
         plain.iter().for_each(|(class, count)| counts[*class] += count);
-        Self { counts, classes: plain.iter().map(|(class, _)| *class).collect() }
+        // Whom no offer holds has no pattern.
+        let held = plain.iter().map(|(class, _)| *class).filter(|class| state.holding(*class).iter().next().is_some());
+        Self { counts, classes: held.collect() }
     }
 
     fn listed(&self) -> Vec<(usize, u32)> {
@@ -109,12 +113,17 @@ pub(super) fn dived<'c, 'p>(
         let budget = most.saturating_sub(tried.work.columns);
         let Some(columns) = columns::solve(state.compiled, &state.tier, &wanted, budget) else { break };
         tried.work.columns += columns.steps;
+        let goes_on = left.launch_whole(&mut tried, &columns);
+        if !solved {
+            state.solved.get_or_insert_with(|| Arc::new(Solved::new(&state.tier, &wanted, columns)));
+        }
         solved = true;
-        if !left.launch_whole(&mut tried, &columns) {
+        if !goes_on {
             break;
         }
     }
     state.work = tried.work;
+    tried.solved.clone_from(&state.solved);
     if !solved {
         return None;
     }

@@ -10,6 +10,9 @@ use super::topology::Topology;
 /// Rounds in which pods that would be refused are moved; later ones only take them out.
 const REORDERED: u32 = 12;
 
+/// A draft that is dearer than another by this part of it may still become the cheaper one.
+const NEAR: u64 = 20;
+
 /// A plan before pods and nodes have their numbers.
 #[derive(Clone)]
 pub(super) struct Draft<'c, 'p> {
@@ -276,6 +279,13 @@ impl<'c, 'p> Draft<'c, 'p> {
                 self.levels[pod] = level;
             }
         }
+    }
+
+    /// Whether a search may still make it better than another, which was searched already.
+    pub(super) fn is_near(&self, other: &Self) -> bool {
+        let missing = |draft: &Self| draft.rank().0;
+        let cost = other.state.cost();
+        missing(self) < missing(other) || self.state.cost() <= cost.saturating_add(cost / NEAR)
     }
 
     /// Smaller is better: who has no place in the order of pods, preferences dropped, dollars, nodes.

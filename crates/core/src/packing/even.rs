@@ -6,8 +6,6 @@
 
 use std::collections::BTreeSet;
 
-use rustc_hash::FxHashMap;
-
 use super::bits::Bits;
 use super::construct;
 use super::draft::Draft;
@@ -19,6 +17,9 @@ use super::tally::Tally;
 /// Most pods that are dealt, and most classes of them.
 const PODS: usize = 5_000;
 const CLASSES: usize = 64;
+/// Classes whose nodes are dealt by themselves, and numbers of hosts that are built for each scope.
+const SCOPES: usize = 16;
+const BUILT: usize = 6;
 /// Numbers of hosts that are tried, and nodes that are looked at for that.
 const NUMBERS: usize = 48;
 const LOOKED_AT: usize = 40_000;
@@ -35,26 +36,64 @@ struct Deck {
 /// The pods of one node.
 type Hand = Vec<(usize, u32)>;
 
-/// Drafts with everybody dealt to fewer and larger nodes, where that costs less or places more; what is spread over hosts may be
-/// refused in them.
-pub(super) fn evened<'c, 'p>(draft: &Draft<'c, 'p>) -> Vec<Draft<'c, 'p>> {
-    let compiled = draft.state.compiled;
-    let first = compiled.problem.nodes.len();
-    let spread = |class: usize| compiled.caps[class].iter().any(|cap| !cap.preferred && cap.of.contains(class));
-    let of = |at: usize| draft.state.slots[at].counts.iter().any(|(class, _)| spread(*class));
-    let new = || (first..draft.state.slots.len()).filter(|at| !draft.state.slots[*at].counts.is_empty());
-    let missing: Vec<usize> = (0..draft.slots.len()).filter(|pod| draft.slots[*pod].is_none()).collect();
-    let spread_missing = missing.iter().any(|pod| only_class(draft, *pod).is_some_and(spread));
-    if !spread_missing && !new().any(of) {
-        return Vec::new();
+/// Whose pods are dealt.
+#[derive(Clone, Copy)]
+enum Scope {
+    /// Everybody on new nodes.
+    All,
+    /// Who stands on new nodes with pods that are spread.
+    Spread,
+    /// Who stands on new nodes with pods of this class.
+    Class(usize),
+}
+
+/// The draft with pods dealt to fewer and larger nodes, scope by scope, where that costs less or places more and holds; `None` where it
+/// never does.
+pub(super) fn evened<'c, 'p>(draft: &Draft<'c, 'p>, holds: &dyn Fn(&Draft<'c, 'p>) -> bool) -> Option<Draft<'c, 'p>> {
+    let problem = draft.state.compiled.problem;
+    if problem.hosts_come {
+        // One of them counts, and has none of the pods.
+        return None;
     }
-    let some: Vec<usize> = new().filter(|at| of(*at)).collect();
-    let all: Vec<usize> = new().collect();
-    let mut scopes = vec![all];
-    if some != scopes[0] {
-        scopes.push(some);
+    let on_new = |pod: usize| draft.class_of(pod).filter(|(_, at)| *at >= problem.nodes.len()).map(|(class, _)| class);
+    let mut classes: Vec<usize> = (0..draft.slots.len())
+        .filter_map(|pod| if draft.slots[pod].is_none() { only_class(draft, pod) } else { on_new(pod) })
+        .filter(|class| is_spread(draft, *class))
+        .collect();
+    classes.sort_unstable();
+    classes.dedup();
+    if classes.is_empty() {
+        return None;
     }
-    scopes.into_iter().filter_map(|nodes| dealt(draft, nodes, &missing)).collect()
+    let of_class = classes.iter().take(SCOPES).map(|class| Scope::Class(*class));
+    let mut tried: Vec<Vec<usize>> = Vec::new();
+    let mut best: Option<Draft<'c, 'p>> = None;
+    for scope in [Scope::All, Scope::Spread].into_iter().chain(of_class) {
+        let now = best.as_ref().unwrap_or(draft);
+        let nodes = nodes_of(now, scope);
+        if tried.contains(&nodes) {
+            continue;
+        }
+        let next = dealt(now, nodes.clone()).filter(|next| next.rank() < now.rank() && holds(next));
+        tried.push(nodes);
+        best = next.or(best);
+    }
+    best
+}
+
+fn is_spread(draft: &Draft<'_, '_>, class: usize) -> bool {
+    draft.state.compiled.caps[class].iter().any(|cap| !cap.preferred && cap.of.contains(class))
+}
+
+/// The new nodes of a scope.
+fn nodes_of(draft: &Draft<'_, '_>, scope: Scope) -> Vec<usize> {
+    let counts = |at: usize| draft.state.slots[at].counts.iter().map(|(class, _)| *class);
+    let within = |at: usize| match scope {
+        Scope::All => counts(at).next().is_some(),
+        Scope::Spread => counts(at).any(|class| is_spread(draft, class)),
+        Scope::Class(class) => counts(at).any(|other| other == class),
+    };
+    (draft.state.compiled.problem.nodes.len()..draft.state.slots.len()).filter(|at| within(*at)).collect()
 }
 
 /// Whether kube-scheduler would put nobody from a new node on one that exists, with everybody where the plan has them.
@@ -94,11 +133,13 @@ fn only_class(draft: &Draft<'_, '_>, pod: usize) -> Option<usize> {
     }
 }
 
-fn dealt<'c, 'p>(draft: &Draft<'c, 'p>, nodes: Vec<usize>, missing: &[usize]) -> Option<Draft<'c, 'p>> {
+/// The draft with everybody on these nodes, and who has no place, dealt to the cheapest number of hosts that can be had.
+fn dealt<'c, 'p>(draft: &Draft<'c, 'p>, nodes: Vec<usize>) -> Option<Draft<'c, 'p>> {
     let compiled = draft.state.compiled;
     let problem = compiled.problem;
-    let deck = deck(draft, nodes, missing)?;
+    let deck = deck(draft, nodes)?;
     let mut made = draft.clone();
+    made.proven = false;
     deck.nodes.iter().for_each(|at| {
         made.state.close(*at);
     });
@@ -107,66 +148,65 @@ fn dealt<'c, 'p>(draft: &Draft<'c, 'p>, nodes: Vec<usize>, missing: &[usize]) ->
         None => problem.pools.iter().map(|pool| pool.weight).max()?,
     };
     made.state.tier = construct::tier(&made.state, weight);
-    let mut mask = made.state.tier.clone();
-    deck.pods.iter().for_each(|(class, _)| mask.intersect(&compiled.takes[*class]));
-    let linked = deck.pods.iter().any(|(class, _)| made.state.topology.links(*class));
-    let cells: Vec<Bits> = if linked {
-        let inside = |cell: &Bits| {
-            let mut inside = cell.clone();
-            inside.intersect(&mask);
-            inside
-        };
-        let cells = made.state.topology.cells.iter().map(inside);
-        cells.filter(|cell| cell.iter().next().is_some()).collect()
-    } else {
-        vec![mask]
-    };
-    let places = deck.pods.iter().map(|(_, pods)| pods.len()).sum::<usize>();
-    let without = deck.pods.iter().flat_map(|(_, pods)| pods).filter(|pod| draft.slots[**pod].is_none()).count();
+    let cells = cells(&made.state, &deck);
+    let all: Vec<usize> = deck.pods.iter().flat_map(|(_, pods)| pods).copied().collect();
+    let places_more = all.iter().any(|pod| draft.slots[*pod].is_none());
     let mut looked_at = 0;
-    let mut best: Option<(u64, usize)> = None;
-    for hosts in numbers(&made.state, &deck, &cells, places) {
+    let mut numbers: Vec<(u64, usize)> = Vec::new();
+    for hosts in numbers_of(&made.state, &deck, &cells, all.len()) {
         looked_at += hosts;
         if looked_at > LOOKED_AT {
             break;
         }
-        let Some(cost) = cost(&made.state, &deck, &cells, hosts) else { continue };
-        if best.is_none_or(|(known, _)| cost < known) {
-            best = Some((cost, hosts));
-        }
+        let cost = cost(&made.state, &deck, &cells, hosts).filter(|cost| places_more || *cost < deck.cost);
+        numbers.extend(cost.map(|cost| (cost, hosts)));
     }
     made.state.work.mended += looked_at as u64;
-    let (cost, hosts) = best?;
-    if without == 0 && cost >= deck.cost {
-        return None;
-    }
-    let mut at_of: FxHashMap<usize, usize> = FxHashMap::default();
-    let hands = hands(&deck, hosts);
-    for (host, counts) in hands.iter().enumerate() {
-        let (offer, inside) = cheapest(&made.state, &cells, host, counts)?;
-        for (class, count) in counts {
-            for _ in 0..*count {
-                let next = *at_of.entry(host).or_insert(made.state.slots.len());
-                made.state.come(next, *class, offer, inside.clone());
+    numbers.sort_unstable();
+    // What limits leave is known when all nodes are there.
+    numbers.iter().take(BUILT).find_map(|(_, hosts)| {
+        let mut made = made.clone();
+        let mut at_of: Vec<usize> = Vec::new();
+        for (host, counts) in hands(&deck, *hosts).iter().enumerate() {
+            let (offer, inside) = cheapest(&made.state, &cells, host, counts)?;
+            let at = made.state.slots.len();
+            for class in counts.iter().flat_map(|(class, count)| std::iter::repeat_n(*class, *count as usize)) {
+                made.state.come(at, class, offer, inside.clone());
             }
+            at_of.push(at);
         }
+        for (turn, pod) in all.iter().enumerate() {
+            made.slots[*pod] = at_of.get(turn % hosts).copied();
+        }
+        Some(made)
+    })
+}
+
+/// Offers that take everybody, domain by domain where counters concern somebody.
+fn cells(state: &State<'_, '_>, deck: &Deck) -> Vec<Bits> {
+    let mut mask = state.tier.clone();
+    deck.pods.iter().for_each(|(class, _)| mask.intersect(&state.compiled.takes[*class]));
+    if !deck.pods.iter().any(|(class, _)| state.topology.links(*class)) {
+        return vec![mask];
     }
-    for (turn, pod) in deck.pods.iter().flat_map(|(_, pods)| pods).enumerate() {
-        made.slots[*pod] = at_of.get(&(turn % hosts)).copied();
-    }
-    made.proven = false;
-    Some(made)
+    let inside = |cell: &Bits| {
+        let mut inside = cell.clone();
+        inside.intersect(&mask);
+        inside
+    };
+    let cells = state.topology.cells.iter().map(inside);
+    cells.filter(|cell| cell.iter().next().is_some()).collect()
 }
 
 /// Everybody on these nodes, and who has no place and no preference either; `None` if they are too many, or of pools of several
 /// weights.
-fn deck(draft: &Draft<'_, '_>, nodes: Vec<usize>, missing: &[usize]) -> Option<Deck> {
+fn deck(draft: &Draft<'_, '_>, nodes: Vec<usize>) -> Option<Deck> {
     let state = &draft.state;
     let mut pods: indexmap::IndexMap<usize, Vec<usize>, rustc_hash::FxBuildHasher> = indexmap::IndexMap::default();
     for pod in 0..draft.slots.len() {
         let class = match draft.class_of(pod) {
             Some((class, at)) => nodes.binary_search(&at).is_ok().then_some(class),
-            None => missing.binary_search(&pod).ok().and_then(|_| only_class(draft, pod)),
+            None => only_class(draft, pod),
         };
         if let Some(class) = class {
             pods.entry(class).or_default().push(pod);
@@ -184,7 +224,7 @@ fn deck(draft: &Draft<'_, '_>, nodes: Vec<usize>, missing: &[usize]) -> Option<D
 }
 
 /// Numbers of hosts with which the resources of some offer are used up.
-fn numbers(state: &State<'_, '_>, deck: &Deck, cells: &[Bits], pods: usize) -> Vec<usize> {
+fn numbers_of(state: &State<'_, '_>, deck: &Deck, cells: &[Bits], pods: usize) -> Vec<usize> {
     let compiled = state.compiled;
     let mut demand = vec![0_i64; compiled.resources.len()];
     for (class, pods) in &deck.pods {

@@ -6,6 +6,7 @@
 use rustc_hash::FxHashMap;
 
 use super::bits::Bits;
+use super::compile::{is_beaten, most};
 use super::state::State;
 
 /// Most pods of one enumeration: its depth is that of the call stack.
@@ -91,11 +92,7 @@ fn bins(state: &State<'_, '_>, classes: &[usize]) -> Vec<Bin> {
         let avail = &compiled.avail[at];
         let price = compiled.offer(at).price;
         // Offers come in order of price: who is known already costs no more.
-        let beaten = !varied
-            && bins.iter().any(|bin| {
-                bin.takes.iter().zip(&takes).all(|(one, other)| *one || !*other)
-                    && bin.avail.iter().zip(avail).all(|(one, other)| one >= other)
-            });
+        let beaten = !varied && is_beaten(bins.iter().map(|bin| (&*bin.takes, &*bin.avail)), &takes, avail);
         if !beaten {
             bins.push(Bin { offer: at, price, takes, avail: avail.clone() });
         }
@@ -166,10 +163,7 @@ impl Search<'_, '_, '_> {
         };
         let first = left.iter().position(|count| *count > 0) == Some(at);
         let request = &self.state.compiled.requests[class];
-        let fits =
-            request.iter().zip(free).filter(|(need, _)| **need > 0).map(|(need, free)| free.max(&0) / need).min();
-        let most = fits.unwrap_or(i64::MAX).min(i64::from(left[at]));
-        let most = if self.bins[bin].takes[at] { u32::try_from(most).unwrap_or(u32::MAX) } else { 0 };
+        let most = if self.bins[bin].takes[at] { most(request, free).min(left[at]) } else { 0 };
         let last = self.classes.len() == at + 1;
         for count in (u32::from(first)..=most).rev() {
             pattern[at] = count;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::bound::Prices;
-use super::compile::Compiled;
+use super::compile::{Compiled, most};
 use super::state::State;
 
 /// Offers whose filling is tried for one node, the most assigning first.
@@ -252,10 +252,4 @@ fn proportional(
         value = value.saturating_add(prices.values[*class].saturating_mul(u128::from(*count)));
     }
     (counts, value)
-}
-
-/// How many such pods fit.
-fn most(request: &[i64], free: &[i64]) -> u32 {
-    let fits = request.iter().zip(free).filter(|(need, _)| **need > 0).map(|(need, free)| free.max(&0) / need).min();
-    fits.map_or(u32::MAX, |fits| u32::try_from(fits).unwrap_or(u32::MAX))
 }

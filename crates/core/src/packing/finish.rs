@@ -15,10 +15,24 @@ use crate::model::launch::MAX_OVERRIDES;
 /// Most alternatives of a node: with its own offer as many as one launch takes.
 const ALTERNATIVES: usize = MAX_OVERRIDES - 1;
 
+/// The plan with its bound.
 pub(super) fn finish(draft: Draft<'_, '_>) -> Plan {
-    let Draft { mut state, slots, levels, proven, complete } = draft;
+    let (proven, complete) = (draft.proven, draft.complete);
+    let (mut plan, mut state, order) = placed(draft);
+    plan.bound = bound(&mut state, &plan, &order, proven, complete);
+    plan.work = state.work;
+    plan
+}
+
+/// The plan, and nothing of what it costs at least.
+pub(super) fn unproven(draft: Draft<'_, '_>) -> Plan {
+    placed(draft).0
+}
+
+/// The plan without its bound, and its new nodes by their numbers in the state.
+fn placed<'c, 'p>(draft: Draft<'c, 'p>) -> (Plan, State<'c, 'p>, Vec<usize>) {
+    let Draft { mut state, slots, levels, proven: _, complete: _ } = draft;
     let compiled = state.compiled;
-    let problem = compiled.problem;
     // New nodes in the order of their first pod.
     let mut number: Vec<Option<usize>> = vec![None; state.slots.len()];
     let mut order = Vec::new();
@@ -42,29 +56,37 @@ pub(super) fn finish(draft: Draft<'_, '_>) -> Plan {
         nodes.push(NewNode { offer, alternatives: alternatives.into_iter().map(|at| compiled.offer_of[at]).collect() });
     }
     let cost = state.cost();
-    let provisioned: Vec<usize> = (0..slots.len()).filter(|pod| matches!(places[*pod], Place::New(_))).collect();
-    let bound = (!provisioned.is_empty()).then(|| {
-        // With what is required alone: another plan may drop preferences of other pods.
-        let classes: Vec<usize> =
-            provisioned.iter().filter_map(|pod| problem.kinds[problem.pods[*pod]].last().copied()).collect();
-        let wanted = counted(&classes);
-        let usable = usable(compiled, &wanted);
-        if (complete || proven && usable.is_empty()) && levels.iter().all(|level| *level == 0) {
-            return Bound { value: cost, basis: Basis::Enumeration };
-        }
-        let tier = tiers(compiled, &state, &order);
-        let known = state.priced.as_ref().filter(|known| known.tier == tier && known.wanted == wanted);
-        let bound =
-            known.map_or_else(|| bound::prices(compiled, &tier, &wanted).bound, |known| known.prices.bound.clone());
-        let required = |pod: usize| problem.kinds[problem.pods[pod]].last().copied();
-        let existing = (0..slots.len()).filter(|pod| matches!(places[*pod], Place::Existing(_))).filter_map(required);
-        let bound = lowered(compiled, bound, &usable, existing);
-        if bound.value == cost || !usable.is_empty() {
-            return bound;
-        }
-        by_patterns(compiled, &tier, &wanted).filter(|other| other.value > bound.value).unwrap_or(bound)
-    });
-    Plan { places, relaxed: levels, nodes, cost, bound, work: state.work }
+    (Plan { places, relaxed: levels, nodes, cost, bound: None, work: state.work }, state, order)
+}
+
+/// What the pods that go to new nodes cost at least; `None` if none does.
+fn bound(state: &mut State<'_, '_>, plan: &Plan, order: &[usize], proven: bool, complete: bool) -> Option<Bound> {
+    let compiled = state.compiled;
+    let problem = compiled.problem;
+    // With what is required alone: another plan may drop preferences of other pods.
+    let of = |is: &dyn Fn(&Place) -> bool| -> Vec<usize> {
+        let pods = (0..plan.places.len()).filter(|pod| is(&plan.places[*pod]));
+        pods.filter_map(|pod| problem.kinds[problem.pods[pod]].last().copied()).collect()
+    };
+    let classes = of(&|place| matches!(place, Place::New(_)));
+    if classes.is_empty() {
+        return None;
+    }
+    let wanted = counted(&classes);
+    let usable = usable(compiled, &wanted);
+    if (complete || proven && usable.is_empty()) && plan.relaxed.iter().all(|level| *level == 0) {
+        return Some(Bound { value: plan.cost, basis: Basis::Enumeration });
+    }
+    let tier = tiers(compiled, state, order);
+    let known = state.priced.as_ref().filter(|known| known.tier == tier && known.wanted == wanted);
+    let bound = known.map_or_else(|| bound::prices(compiled, &tier, &wanted).bound, |known| known.prices.bound.clone());
+    let existing = of(&|place| matches!(place, Place::Existing(_)));
+    let bound = lowered(compiled, bound, &usable, existing.into_iter());
+    if bound.value == plan.cost || !usable.is_empty() {
+        return Some(bound);
+    }
+    let other = by_patterns(state, &tier, &wanted).filter(|other| other.value > bound.value);
+    Some(other.unwrap_or(bound))
 }
 
 /// Nodes that exist and could take a pod that goes to a new node, if others had gone elsewhere.
@@ -76,8 +98,19 @@ fn usable(compiled: &Compiled<'_>, wanted: &[(usize, u32)]) -> Vec<usize> {
 }
 
 /// What the pods are worth at most, if that can be had.
-fn by_patterns(compiled: &Compiled<'_>, tier: &Bits, wanted: &[(usize, u32)]) -> Option<Bound> {
-    let (value, worth) = columns::solve(compiled, tier, wanted, compiled.problem.budget.columns)?.bound(compiled)?;
+fn by_patterns(state: &mut State<'_, '_>, tier: &Bits, wanted: &[(usize, u32)]) -> Option<Bound> {
+    let (compiled, most) = (state.compiled, state.compiled.problem.budget.columns);
+    let known = state.solved.clone().filter(|known| known.is_of(tier, wanted));
+    let mut new = None;
+    let columns = match &known {
+        Some(known) => &known.columns,
+        None => {
+            let columns = new.insert(columns::solve(compiled, tier, wanted, most)?);
+            state.work.columns += columns.steps;
+            columns
+        }
+    };
+    let (value, worth) = columns.bound(compiled, most, &mut state.work.columns)?;
     Some(Bound { value, basis: Basis::Patterns(worth) })
 }
 

@@ -166,7 +166,8 @@ impl<'c, 'p> Judge<'c, 'p> {
                 *count += 1;
             }
         }
-        let enough = domains.len() >= spread.min_domains as usize;
+        let empty = self.compiled.problem.hosts_come && &*spread.key == HOSTNAME;
+        let enough = domains.len() >= spread.min_domains as usize && !empty;
         let least = domains.values().min().copied().filter(|_| enough).unwrap_or(0);
         let there = domains.get(&here).copied().unwrap_or(0);
         (there + u32::from(own)).saturating_sub(least) <= spread.max_skew

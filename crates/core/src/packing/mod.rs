@@ -51,9 +51,6 @@ pub use problem::{
 pub use refuse::Obstacle;
 pub use volumes::obstacles;
 
-/// A plan that is dearer than another by this part of it may still become the cheaper one.
-const NEAR: u64 = 20;
-
 /// Places every pod that can be placed.
 ///
 /// Shapes: `places[pod]` and `relaxed[pod]` follow `problem.pods`. The answer is the same for the same problem.
@@ -90,34 +87,24 @@ fn planned(compiled: &Compiled<'_>) -> Plan {
     } else {
         cheap
     };
-    let evened = even::evened(&draft);
+    let holds = |draft: &Draft<'_, '_>| {
+        let plan = finish::unproven(draft.clone());
+        check::stands(compiled.problem, &plan) && even::stays_new(draft, &plan)
+    };
     let mended =
         |draft| branch::better(compiled, &topology, mend::better(compiled, merge::merged(shift::shifted(draft))));
-    let mut best = finish::finish(mended(draft));
-    for other in evened {
-        let holds = |draft: &Draft<'_, '_>, plan: &Plan| {
-            check::check(compiled.problem, plan).is_empty() && even::stays_new(draft, plan)
-        };
-        let plan = finish::finish(other.clone());
-        let near = again::missing(&plan) < again::missing(&best) || plan.cost <= best.cost + best.cost / NEAR;
-        if !near || !holds(&other, &plan) {
-            continue;
-        }
+    let evened = even::evened(&draft, &holds);
+    let mut best = mended(draft);
+    if let Some(even) = evened.filter(|even| even.is_near(&best)) {
         // What the search makes of it may be uneven again.
-        let searched = mended(other.clone());
-        let found = finish::finish(searched.clone());
-        for (draft, plan) in [(searched, found), (other, plan)] {
-            if rank(&plan) < rank(&best) && holds(&draft, &plan) {
-                best = plan;
-            }
+        let searched = mended(even.clone());
+        let searched = Some(searched).filter(|searched| searched.rank() < even.rank() && holds(searched));
+        let even = searched.unwrap_or(even);
+        if even.rank() < best.rank() {
+            best = even;
         }
     }
-    best
-}
-
-/// Smaller is better: who has no place, preferences dropped, dollars, nodes.
-fn rank(plan: &Plan) -> (Vec<bool>, usize, u64, usize) {
-    (again::missing(plan), plan.relaxed.iter().sum(), plan.cost, plan.nodes.len())
+    finish::finish(best)
 }
 
 /// A plan made better by a search that begins with it.

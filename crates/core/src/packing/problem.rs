@@ -24,6 +24,9 @@ pub struct Problem {
     pub pods: Vec<usize>,
     /// Nodes that exist, in the order in which they are tried: Ready ones first, then those that are joining.
     pub nodes: Vec<Existing>,
+    /// Other nodes will register, of which nothing is known but that they come with none of these pods: a spread over hosts that
+    /// counts one of them has no host with fewer.
+    pub hosts_come: bool,
     /// Pods that stand on those nodes and matter to a topology constraint of any class, or carry one.
     pub standing: Vec<Standing>,
     /// Claims whose volumes are attached to those nodes, by index of the node. Only those that classes share matter.

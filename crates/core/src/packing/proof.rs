@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::fit;
 
 use super::problem::{
-    Basis, Bound, Class, GroupPrices, Offer, PRICE_SCALE, Place, Plan, PodTerm, Problem, Rule, Worth,
+    Basis, Bound, Class, GroupPrices, NodePrices, Offer, PRICE_SCALE, Place, Plan, PodTerm, Problem, Rule, Worth,
 };
 
 /// Steps of the search through what one kind of node may hold.
@@ -59,6 +59,14 @@ fn by_resources(
 ) -> (u128, Option<String>) {
     let mut worth = u128::from(least) * u128::from(each);
     let counts = provisioned(problem, plan);
+    let alone = counts.iter().filter(|(class, _)| stands_alone(&problem.classes[**class])).map(|(_, count)| *count);
+    let needed = alone.chain(counts.values().map(|_| 1)).max().unwrap_or(0);
+    if u64::from(least) > needed {
+        return (0, Some(format!("{least} nodes are claimed to be needed, and {needed} are")));
+    }
+    if groups.iter().any(|group| !are_distinct(group.prices.iter().map(|(name, _)| name))) {
+        return (0, Some("a resource has two prices".to_owned()));
+    }
     for (class, count) in &counts {
         let Some(group) = groups.iter().find(|group| group.classes.contains(class)) else { continue };
         let requests = &problem.classes[*class].shape.requests;
@@ -105,6 +113,14 @@ fn by_patterns(problem: &Problem, plan: &Plan, worth: &Worth) -> (u128, Option<S
     let counts = provisioned(problem, plan);
     let mut sum = 0_u128;
     let mut items: Vec<Item<'_>> = Vec::new();
+    if !are_distinct(worth.pods.iter().flat_map(|pods| &pods.classes)) {
+        return (0, Some("a class is worth two amounts".to_owned()));
+    }
+    let names = |node: &NodePrices| node.prices.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let first = worth.nodes.first().map(names).unwrap_or_default();
+    if !are_distinct(&first) || worth.nodes.iter().any(|node| names(node) != first) {
+        return (0, Some("nodes have prices of different resources".to_owned()));
+    }
     for pods in &worth.pods {
         let here: Vec<usize> = pods.classes.iter().copied().filter(|class| counts.contains_key(class)).collect();
         let count: u64 = here.iter().map(|class| counts[class]).sum();
@@ -116,6 +132,7 @@ fn by_patterns(problem: &Problem, plan: &Plan, worth: &Worth) -> (u128, Option<S
             class: &problem.classes[class],
             value: pods.value,
             most: if pods.alone { 1 } else { counts[&class] },
+            alone: pods.alone,
         };
         items.extend(here.into_iter().map(each));
     }
@@ -160,10 +177,16 @@ struct Item<'p> {
     class: &'p Class,
     value: u128,
     most: u64,
+    alone: bool,
 }
 
-/// What a pod takes, what it is worth, and how many there are.
+/// What a pod takes, what it is worth, and how many of them a node may hold.
 type Pods = (Vec<i64>, u128, u64);
+
+fn are_distinct<T: Ord>(all: impl IntoIterator<Item = T>) -> bool {
+    let mut seen = BTreeSet::new();
+    all.into_iter().all(|one| seen.insert(one))
+}
 
 /// What a kind of node may hold.
 struct Items {
@@ -173,18 +196,20 @@ struct Items {
 
 impl Items {
     fn of(items: &[Item<'_>], taken: &[bool], worth: &Worth) -> Self {
-        let mut pods: Vec<Pods> = Vec::new();
+        // Numbers of those that are not alone.
+        let (mut pods, mut shared): (Vec<Pods>, Vec<usize>) = Default::default();
         let Some(names) = worth.nodes.first().map(|node| &node.prices) else { return Self { pods, steps: 0 } };
         for (item, _) in items.iter().zip(taken).filter(|(item, taken)| **taken && item.value > 0) {
             let need = |name: &str| item.class.shape.requests.get(name).max(0);
             let need: Vec<i64> = names.iter().map(|(name, _)| need(name.as_str())).collect();
-            // Pods that take the same are alike, unless each of them stands alone.
-            match pods
-                .iter_mut()
-                .find(|(known, value, most)| *known == need && *value == item.value && *most > 1 && item.most > 1)
-            {
-                Some((_, _, most)) => *most += item.most,
-                None => pods.push((need, item.value, item.most)),
+            // Pods that take the same are alike, unless there is one of their class on a node at most.
+            let alike = |at: &&mut usize| pods[**at].0 == need && pods[**at].1 == item.value;
+            match shared.iter_mut().find(alike).filter(|_| !item.alone) {
+                Some(at) => pods[*at].2 += item.most,
+                None => {
+                    shared.extend((!item.alone).then_some(pods.len()));
+                    pods.push((need, item.value, item.most));
+                }
             }
         }
         Self { pods, steps: 0 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::bits::Bits;
 use super::bound::Prices;
+use super::columns::Solved;
 use super::compile::Compiled;
 use super::problem::{CEILING, Work};
 use super::topology::{Counts, Kind, Spot, Topology};
@@ -57,6 +58,8 @@ pub(super) struct State<'c, 'p> {
     pub(super) least: u32,
     /// The first prices that new nodes were chosen by.
     pub(super) priced: Option<Arc<Priced>>,
+    /// The first programme of patterns that new nodes were chosen by.
+    pub(super) solved: Option<Arc<Solved>>,
     pub(super) work: Work,
 }
 
@@ -90,6 +93,7 @@ impl<'c, 'p> State<'c, 'p> {
             tier: Bits::of(compiled.offer_of.len(), |_| true),
             least: 0,
             priced: None,
+            solved: None,
             work: Work::default(),
         }
     }

@@ -87,6 +87,7 @@ pub(super) struct Tally<'p> {
     domains: BTreeMap<&'p str, Domains>,
     counters: Vec<Counter<'p>>,
     classes: Vec<Asked<'p>>,
+    hosts_come: bool,
 }
 
 impl<'p> Tally<'p> {
@@ -133,7 +134,7 @@ impl<'p> Tally<'p> {
             let counted_by = counted_by(&counters, matched, terms);
             classes.push(Asked { counted_by, avoided_by, rules });
         }
-        let mut tally = Self { domains, counters, classes };
+        let mut tally = Self { domains, counters, classes, hosts_come: problem.hosts_come };
         for pod in &problem.standing {
             let (matched, _) = matched(&tally.counters, &pod.namespace, &pod.labels);
             let counted_by = counted_by(&tally.counters, matched, pod.anti_affinity.iter());
@@ -199,7 +200,8 @@ impl<'p> Tally<'p> {
         for domain in of_nodes.chain(others) {
             (domains, least) = (domains + 1, least.min(pods[domain]));
         }
-        let least = if domains >= spread.min_domains && domains > 0 { least } else { 0 };
+        let empty = self.hosts_come && &*spread.key == HOSTNAME;
+        let least = if domains >= spread.min_domains && domains > 0 && !empty { least } else { 0 };
         (pods[here] + own).saturating_sub(least) <= spread.max_skew
     }
 

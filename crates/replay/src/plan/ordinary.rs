@@ -228,7 +228,7 @@ impl Planning<'_> {
                 deleting: pod.metadata.deletion_timestamp.is_some(),
             });
         }
-        let mut problem = Problem { standing, ..Problem::default() };
+        let mut problem = Problem { standing, hosts_come: self.hosts_come, ..Problem::default() };
         for (node, claim) in self.cluster.attached() {
             if let Some(node) = index.get(node) {
                 problem.attached.entry(*node).or_default().insert(claim.clone());

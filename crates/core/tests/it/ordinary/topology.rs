@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use muster_core::model::batch::{BatchMember, BatchPhase, MemberState};
+use muster_core::model::batch::{BatchMember, BatchPhase, BatchSpec, MemberState, Owner, OwnerRef};
 use muster_core::model::gang::{Phase, Pod};
-use muster_core::model::names::{InstanceId, NodeName};
+use muster_core::model::names::{InstanceId, NodeName, ObjectKey};
 use muster_core::model::node::Node;
 use muster_core::model::pod::{AntiAffinityTerm, DomainTerm, Neighbour, Operator, Requirement};
 use muster_core::ordinary::{Offered, Outcome};
@@ -179,4 +179,66 @@ fn pods_that_ask_for_the_same_under_other_constraints_take_nobody_s_place() {
     setup.pods = all;
     let second = setup.plan();
     assert_eq!((second.joining, second.placed), (1, 12), "{:?}", shown(&second));
+}
+
+/// Twelve pods of `web` are spread over hosts, two to a `small` node.
+fn spread_over_hosts() -> Setup {
+    let mut setup = Setup::of(of_app("web", 12, 2_000));
+    setup.rules.insert("web".into(), vec![spread(HOSTNAME, "web")]);
+    setup.offers = vec![in_zone("a")];
+    setup
+}
+
+fn nodes_of(outcome: &Outcome) -> u32 {
+    outcome.launches.iter().map(|one| one.count).sum()
+}
+
+#[test]
+fn hosts_that_come_for_a_gang_keep_pods_that_are_spread_to_their_skew() {
+    let mut setup = spread_over_hosts();
+    assert_eq!(nodes_of(&setup.plan()), 6, "two on each node");
+    let launches = Setup { offers: vec![in_zone("a")], ..Setup::of(pods("gang", 4, 3_000)) }.plan().launches;
+    for (phase, pauses, expected) in [
+        (BatchPhase::Pending, false, 12),
+        (BatchPhase::Pending, true, 6),
+        (BatchPhase::Launching, false, 12),
+        (BatchPhase::Launched, false, 12),
+        (BatchPhase::Terminating, false, 6),
+    ] {
+        setup.batches.clear();
+        setup.launch(&launches, phase);
+        for batch in &mut setup.batches {
+            let mut spec = BatchSpec::clone(&batch.spec);
+            let owner = OwnerRef { key: ObjectKey::new("ns", "train"), uid: "g".to_owned() };
+            (spec.owner, spec.partial) = (Owner::Gang(owner), false);
+            batch.spec = Arc::new(spec);
+            batch.status.next_attempt_after = pauses.then(|| at(900));
+            batch.status.instances = vec![BatchMember::new(InstanceId::from("i-gang"), 1, MemberState::Running)];
+        }
+        assert_eq!(nodes_of(&setup.plan()), expected, "{phase:?}, pauses: {pauses}");
+    }
+}
+
+#[test]
+fn a_node_that_has_registered_before_its_status_names_it_counts_once() {
+    let mut setup = spread_over_hosts();
+    let first = setup.plan();
+    setup.launch(&first.launches, BatchPhase::Launched);
+    let mut count = 0;
+    for batch in &mut setup.batches {
+        let member = |number: u32| BatchMember::new(InstanceId::from(format!("i-{number}")), 1, MemberState::Running);
+        batch.status.instances = (0..batch.status.count).map(member).collect();
+        count += batch.status.count;
+    }
+    // Their Nodes are there, tainted, and no status names them.
+    setup.nodes = (0..count)
+        .map(|number| {
+            let mut node = node(&format!("n-{number}"), 0);
+            node.provider_id = Some(format!("aws:///a/i-{number}").as_str().into());
+            node.ready = false;
+            node
+        })
+        .collect();
+    setup.pods = of_app("web", 24, 2_000);
+    assert_eq!(nodes_of(&setup.plan()), 6, "twelve more share six more nodes");
 }

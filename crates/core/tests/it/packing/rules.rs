@@ -23,7 +23,7 @@ fn budgets() -> [Budget; 3] {
     [Budget::default(), searched, Budget { mending: 0, ..searched }]
 }
 
-fn offer(name: &str, zone: &str, cpu: i64, price: u64, capacity_type: CapacityType) -> Offer {
+pub(super) fn offer(name: &str, zone: &str, cpu: i64, price: u64, capacity_type: CapacityType) -> Offer {
     let labels = [(TYPE, name), (ZONE, zone), ("new", "yes")];
     Offer {
         pool: 0,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use muster_core::ec2::CapacityType;
 use muster_core::model::names::ResourceName;
 use muster_core::model::node::Usage;
-use muster_core::model::pod::Shape;
+use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Shape};
 use muster_core::model::resources::Resources;
 use muster_core::packing::check::check;
 use muster_core::packing::{
@@ -14,7 +14,7 @@ use muster_core::packing::{
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use super::{HOSTNAME, ZONE, ZONES, app, node};
+use super::{HOSTNAME, ZONE, ZONES, app, node, rules};
 
 const GIB: i64 = 1 << 30;
 
@@ -35,20 +35,9 @@ fn offers() -> Vec<Offer> {
             let (cpu, memory) = (cores * 1000 - 100, gib * GIB * 9 / 10);
             let mut node = node("new", &[(ZONE, zone), ("type", name)], cpu, memory);
             node.allocatable = Resources::from_iter([("cpu", cpu), ("memory", memory), ("pods", 110)]);
-            offers.push(Offer {
-                pool: 0,
-                variant: 0,
-                instance_type: name.into(),
-                zone: Some(zone.into()),
-                capacity_type: CapacityType::OnDemand,
-                reservation: None,
-                free: None,
-                price,
-                list_price: price,
-                node: Arc::new(node),
-                overhead: Usage::default(),
-                capacity: Resources::from_iter([("cpu", cores * 1000), ("memory", gib * GIB)]),
-            });
+            let capacity = Resources::from_iter([("cpu", cores * 1000), ("memory", gib * GIB)]);
+            let one = rules::offer(name, zone, cpu, price, CapacityType::OnDemand);
+            offers.push(Offer { node: Arc::new(node), capacity, ..one });
         }
     }
     offers
@@ -125,6 +114,12 @@ fn a_forged_certificate_is_found_whatever_the_bound_claims() {
                 let mut dearer = prices.clone();
                 dearer[0].prices.iter_mut().for_each(|(_, price)| *price += *price / 100);
                 faulty(Bound { basis: Basis::Resources { prices: dearer, nodes: *nodes }, ..bound.clone() });
+                let mut twice = prices.clone();
+                let again = twice[0].prices.clone();
+                twice[0].prices.extend(again);
+                faulty(Bound { basis: Basis::Resources { prices: twice, nodes: *nodes }, ..bound.clone() });
+                let nodes = (1_000, nodes.1);
+                faulty(Bound { basis: Basis::Resources { prices: prices.clone(), nodes }, ..bound.clone() });
             }
             Basis::Patterns(worth) => {
                 assert_ne!(columns, 0);
@@ -134,6 +129,12 @@ fn a_forged_certificate_is_found_whatever_the_bound_claims() {
                 let mut alone = worth.clone();
                 alone.pods[0].alone = true;
                 faulty(Bound { basis: Basis::Patterns(alone), ..bound.clone() });
+                let mut twice = worth.clone();
+                twice.pods.push(worth.pods[0].clone());
+                faulty(Bound { basis: Basis::Patterns(twice), ..bound.clone() });
+                let mut shorter = worth.clone();
+                shorter.nodes.last_mut().map(|node| node.prices.pop());
+                faulty(Bound { basis: Basis::Patterns(shorter), ..bound.clone() });
                 let mut free = worth.clone();
                 free.nodes.iter_mut().flat_map(|node| &mut node.prices).for_each(|(_, price)| *price = 0);
                 faulty(Bound { basis: Basis::Patterns(free), ..bound.clone() });
@@ -203,6 +204,59 @@ fn a_host_that_counts_and_holds_none_of_them_keeps_pods_that_are_spread_to_their
     problem.nodes.push(one);
     let (made, _) = over(&problem);
     assert_eq!(made.nodes.len(), 20, "a node each: the full node stays at none of them");
+}
+
+#[test]
+fn while_other_hosts_come_pods_that_are_spread_are_kept_to_their_skew() {
+    let problem = Problem { hosts_come: true, ..spread(problem(&[(900, 3_100, 20)]), 1) };
+    assert_eq!(over(&problem).0.nodes.len(), 20, "a node each: a host that comes has none of them");
+    // Even if somebody has planned otherwise.
+    let bare = Problem { hosts_come: false, ..problem.clone() };
+    let faults = check(&problem, &over(&bare).0);
+    assert!(faults.iter().any(|fault| fault.contains("topology constraint")), "{faults:?}");
+}
+
+#[test]
+fn deployments_that_share_no_offer_are_dealt_to_hosts_of_their_own() {
+    let mut problem = spread(problem(&[(900, 3_100, 20), (900, 3_100, 20)]), 1);
+    for (class, types) in problem.classes.iter_mut().zip([["m5.2xlarge", "c6i.large"], ["m5.8xlarge", "c7i.8xlarge"]]) {
+        let values = types.map(Arc::from).to_vec();
+        let wanted = Requirement { key: "type".into(), operator: Operator::In, values };
+        class.shape.node_affinity = Some(vec![SelectorTerm { expressions: vec![wanted], fields: Vec::new() }]);
+    }
+    let (made, _) = over(&problem);
+    assert!(made.nodes.len() <= 5, "{} nodes for two Deployments of 20", made.nodes.len());
+}
+
+#[test]
+fn a_limit_that_the_cheapest_number_of_hosts_would_pass_leaves_others() {
+    // 20 pods are cheapest on three nodes of eight cores; two nodes hold them as well, and cost more.
+    let mut problem = spread(problem(&[(900, 3_100, 20)]), 1);
+    problem.pools[0].left = [(ResourceName::from("nodes"), 2)].into();
+    assert!(over(&problem).0.nodes.len() <= 2);
+}
+
+#[test]
+fn a_pod_that_no_type_holds_takes_nothing_from_the_others() {
+    let with = plan(&problem(&[(900, 3_100, 500), (3_500, 28 << 10, 500), (300_000, 1_024, 1)]));
+    let without = plan(&problem(&[(900, 3_100, 500), (3_500, 28 << 10, 500)]));
+    assert_eq!((with.cost, with.nodes.len()), (without.cost, without.nodes.len()));
+    assert!(with.work.columns > 0, "patterns are looked for");
+}
+
+#[test]
+fn a_certificate_for_many_classes_of_one_pod_is_verified_soon() {
+    // The same three shapes in twenty namespaces.
+    let shapes: Vec<(i64, i64, usize)> =
+        (0..60).map(|at| [(900, 3_100, 1), (3_500, 7_000, 1), (1_300, 9_000, 1)][at % 3]).collect();
+    let mut many = problem(&shapes);
+    many.budget.states = 0;
+    for (at, class) in many.classes.iter_mut().enumerate() {
+        class.namespace = format!("ns-{}", at / 3).as_str().into();
+    }
+    let made = plan(&many);
+    assert!(made.bound.is_some());
+    assert_eq!(check(&many, &made), Vec::<String>::new());
 }
 
 #[test]
