@@ -205,7 +205,9 @@ enum Weather {
 /// One life of a batch with everything that happens in it: provisioned, used, a node lost and replaced, terminated.
 async fn life(stack: &Stack, name: &str, step: Step, when: &str, weather: Weather) -> &'static str {
     let client = stack.admin().unwrap();
-    for operation in ["CreateFleet", "TerminateInstances", "CreatePlacementGroup", "DeletePlacementGroup"] {
+    // Where the fleet is refused the other call launches: an answer of the first that was lost would have launched already.
+    let launch = if step == Step::RunInstances { "RunInstances" } else { "CreateFleet" };
+    for operation in [launch, "TerminateInstances", "CreatePlacementGroup", "DeletePlacementGroup"] {
         let fault = match weather {
             Weather::Clean => continue,
             Weather::LostResponse => Fault::of(FaultKind::LostResponse),

@@ -2,12 +2,15 @@
 
 use std::borrow::Borrow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
+        name!($(#[$doc])* $name, Arc::<str>::from);
+    };
+    ($(#[$doc:meta])* $name:ident, $wrap:expr) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
@@ -40,13 +43,13 @@ macro_rules! name {
 
         impl From<&str> for $name {
             fn from(text: &str) -> Self {
-                Self(Arc::from(text))
+                Self($wrap(text))
             }
         }
 
         impl From<String> for $name {
             fn from(text: String) -> Self {
-                Self(Arc::from(text))
+                Self::from(text.as_str())
             }
         }
 
@@ -74,8 +77,18 @@ name!(
 );
 name!(
     /// A resource as in a pod's requests: `cpu`, `memory`, `nvidia.com/gpu`, …
-    ResourceName
+    ResourceName,
+    common
 );
+
+/// Resources that nearly every pod and node has: each object would keep a copy of their names.
+fn common(text: &str) -> Arc<str> {
+    static COMMON: LazyLock<[Arc<str>; 6]> = LazyLock::new(|| {
+        ["cpu", "memory", "pods", "ephemeral-storage", "nvidia.com/gpu", "vpc.amazonaws.com/efa"].map(Arc::from)
+    });
+    COMMON.iter().find(|known| &***known == text).map_or_else(|| Arc::from(text), Arc::clone)
+}
+
 name!(
     /// An EC2 instance id, `i-…`.
     InstanceId

@@ -46,7 +46,7 @@ impl Resources {
     #[must_use]
     pub fn get(&self, name: &str) -> i64 {
         // Lengths differ more often than not, so that looking at each of the few entries is cheaper than bisecting.
-        self.0.iter().find(|(entry, _)| entry.as_str() == name).map_or(0, |(_, amount)| *amount)
+        self.0.iter().find(|(entry, _)| is_same(entry, name)).map_or(0, |(_, amount)| *amount)
     }
 
     /// Sets one amount; 0 removes the entry.
@@ -64,25 +64,34 @@ impl Resources {
 
     /// Adds `other` to `self`, resource by resource.
     pub fn add(&mut self, other: &Self) {
-        for (name, amount) in other.iter() {
-            let sum = self.get(name.as_str()).saturating_add(amount);
-            self.set(name.clone(), sum);
-        }
+        self.combine(other, i64::saturating_add);
     }
 
     /// Subtracts `other` from `self`, resource by resource; results may be negative.
     pub fn subtract(&mut self, other: &Self) {
-        for (name, amount) in other.iter() {
-            let difference = self.get(name.as_str()).saturating_sub(amount);
-            self.set(name.clone(), difference);
-        }
+        self.combine(other, i64::saturating_sub);
     }
 
     /// Keeps the larger amount of each resource.
     pub fn max(&mut self, other: &Self) {
-        for (name, amount) in other.iter() {
-            if amount > self.get(name.as_str()) {
-                self.set(name.clone(), amount);
+        self.combine(other, i64::max);
+    }
+
+    /// Makes each amount what `of` says of it and of that of `other`. Both lists are sorted, so that they are walked once.
+    fn combine(&mut self, other: &Self, of: impl Fn(i64, i64) -> i64) {
+        let mut at = 0;
+        for (name, amount) in &other.0 {
+            while self.0.get(at).is_some_and(|(entry, _)| !is_same(entry, name.as_str()) && entry < name) {
+                at += 1;
+            }
+            let known = self.0.get(at).filter(|(entry, _)| is_same(entry, name.as_str())).map(|(_, known)| *known);
+            match (known, of(known.unwrap_or(0), *amount)) {
+                (Some(_), 0) => {
+                    self.0.remove(at);
+                }
+                (Some(_), amount) => self.0[at].1 = amount,
+                (None, 0) => {}
+                (None, amount) => self.0.insert(at, (name.clone(), amount)),
             }
         }
     }
@@ -101,6 +110,11 @@ impl Resources {
     fn position(&self, name: &str) -> Result<usize, usize> {
         self.0.binary_search_by(|(entry, _)| entry.as_str().cmp(name))
     }
+}
+
+/// Names that are common are shared, and where they are kept says enough.
+fn is_same(entry: &ResourceName, name: &str) -> bool {
+    std::ptr::eq(entry.as_str(), name) || entry.as_str() == name
 }
 
 /// An amount of a resource as kubectl prints it, in the units of [`Resources`]: CPU in cores, bytes rounded to the largest
@@ -168,6 +182,37 @@ mod tests {
             ("nvidia.com/gpu", 8, "8"),
         ] {
             assert_eq!(amount(name, value), text);
+        }
+    }
+
+    #[test]
+    fn lists_of_different_resources_are_combined_name_by_name_and_zeros_are_dropped() {
+        let names = ["a", "cpu", "memory", "nvidia.com/gpu", "pods", "z"];
+        // Every pair of lists whose amounts are -1, 0 or 2: 3^3 each, of names that overlap in part.
+        let lists = |names: [&'static str; 3]| {
+            let amount = |digit: i64| [-1, 0, 2][usize::try_from(digit % 3).unwrap_or(0)];
+            (0..27).map(move |number: i64| {
+                Resources::from_iter(names.into_iter().zip([number, number / 3, number / 9].map(amount)))
+            })
+        };
+        for one in lists(["a", "cpu", "pods"]) {
+            for other in lists(["cpu", "nvidia.com/gpu", "pods"]).chain(lists(["memory", "pods", "z"])) {
+                let made = |change: fn(&mut Resources, &Resources)| {
+                    let mut made = one.clone();
+                    change(&mut made, &other);
+                    made
+                };
+                let expected = |of: fn(i64, i64) -> i64| {
+                    names.map(|name| (name, of(one.get(name), other.get(name)))).into_iter().collect::<Resources>()
+                };
+                assert_eq!(made(Resources::add), expected(|one, other| one + other));
+                assert_eq!(made(Resources::subtract), expected(|one, other| one - other));
+                // What is not in the other list stays, also below zero.
+                let larger =
+                    |(name, value): (&str, i64)| if other.get(name) == 0 { value } else { value.max(other.get(name)) };
+                let larger = names.map(|name| (name, larger((name, one.get(name))))).into_iter().collect::<Resources>();
+                assert_eq!(made(Resources::max), larger);
+            }
         }
     }
 

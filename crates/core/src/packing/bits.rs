@@ -43,15 +43,32 @@ impl Bits {
         self.0.iter().zip(&other.0).any(|(word, other)| word & other != 0)
     }
 
-    /// The indices, ascending.
-    pub(super) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().enumerate().flat_map(|(at, word)| {
-            let mut rest = *word;
-            std::iter::from_fn(move || {
-                let bit = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
-                rest &= rest - 1;
-                Some(at * 64 + bit)
-            })
+    pub(super) fn unite(&mut self, other: &Self) {
+        for (word, other) in self.0.iter_mut().zip(&other.0) {
+            *word |= other;
+        }
+    }
+
+    /// The indices that are in all of the others as well, ascending, found as they are asked for.
+    pub(super) fn shared_with<'s>(&'s self, others: &'s [&'s Self]) -> impl Iterator<Item = usize> + 's {
+        self.0.iter().enumerate().filter(|(_, word)| **word != 0).flat_map(move |(at, word)| {
+            let word = others.iter().fold(*word, |word, other| word & other.0.get(at).copied().unwrap_or(0));
+            indices(at, word)
         })
     }
+
+    /// The indices, ascending.
+    pub(super) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(at, word)| indices(at, *word))
+    }
+}
+
+/// The indices of one word.
+fn indices(at: usize, word: u64) -> impl Iterator<Item = usize> {
+    let mut rest = word;
+    std::iter::from_fn(move || {
+        let bit = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
+        rest &= rest - 1;
+        Some(at * 64 + bit)
+    })
 }

@@ -6,6 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+
 use super::bits::Bits;
 use super::compile::{Compiled, is_beaten};
 use super::problem::{Basis, Bound, GroupPrices, PRICE_SCALE};
@@ -171,17 +174,17 @@ fn shrink(rows: &[Row], prices: &mut [Vec<u64>], of_node: &mut u64) {
 
 /// Classes by the offers that take them; beyond a handful of groups the rest is one.
 fn groups(compiled: &Compiled<'_>, tier: &Bits, wanted: &[(usize, u32)]) -> Vec<Vec<usize>> {
-    let mut known: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
+    let mut known: IndexMap<Bits, Vec<usize>, FxBuildHasher> = IndexMap::default();
     for (class, _) in wanted {
         let mut mask = compiled.takes[*class].clone();
         mask.intersect(tier);
-        let classes = known.entry(mask.iter().collect()).or_default();
+        let classes = known.entry(mask).or_default();
         if !classes.contains(class) {
             classes.push(*class);
         }
     }
     let mut groups: Vec<(usize, Vec<usize>)> =
-        known.into_iter().map(|(offers, classes)| (offers.len(), classes)).collect();
+        known.into_iter().map(|(offers, classes)| (offers.iter().count(), classes)).collect();
     groups.sort();
     let mut groups: Vec<Vec<usize>> = groups.into_iter().map(|(_, classes)| classes).collect();
     while groups.len() > GROUPS {
@@ -198,7 +201,9 @@ fn rows(compiled: &Compiled<'_>, tier: &Bits, groups: &[Vec<usize>]) -> Vec<Row>
     let unions: Vec<Bits> = groups
         .iter()
         .map(|classes| {
-            Bits::of(compiled.offer_of.len(), |at| classes.iter().any(|class| compiled.takes[*class].contains(at)))
+            let mut union = Bits::none(compiled.offer_of.len());
+            classes.iter().for_each(|class| union.unite(&compiled.takes[*class]));
+            union
         })
         .collect();
     let mut rows: Vec<Row> = Vec::new();

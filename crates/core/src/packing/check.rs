@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::fit;
 use crate::model::names::ObjectKey;
 use crate::model::node::{Node, Usage};
+use crate::model::resources::Resources;
 
-use super::problem::{CEILING, Class, Place, Plan, Problem};
+use super::problem::{CEILING, Class, Offer, Place, Plan, Problem};
 use super::proof;
 use super::tally::Tally;
 
@@ -96,8 +97,12 @@ fn nodes(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
                     fill(name, &no_node(), &Usage::default(), None, pods);
                     continue;
                 };
+                let all = Together::of(problem, plan, pods);
                 for offer in std::iter::once(&node.offer).chain(&node.alternatives) {
                     let offer = &problem.offers[*offer];
+                    if all.as_ref().is_some_and(|all| all.fit(offer)) {
+                        continue;
+                    }
                     let name = format!("new node {index} as {}", offer.instance_type);
                     fill(name, &offer.node, &offer.overhead, None, pods);
                 }
@@ -106,6 +111,37 @@ fn nodes(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
     }
     for index in (0..plan.nodes.len()).filter(|index| !on.contains_key(&Place::New(*index))) {
         faults.push(format!("new node {index} holds no pod"));
+    }
+}
+
+/// The pods of a new node, if what they take just adds up: whoever comes last decides then whether all of them fit.
+struct Together<'p> {
+    classes: Vec<&'p Class>,
+    requested: Resources,
+}
+
+impl<'p> Together<'p> {
+    /// `None` where host ports or volumes that several pods use are among what they ask for.
+    fn of(problem: &'p Problem, plan: &Plan, pods: &[usize]) -> Option<Self> {
+        let mut numbers: Vec<usize> = pods.iter().map(|pod| number_of_class(problem, plan, *pod)).collect();
+        let mut requested = Resources::default();
+        numbers.iter().for_each(|class| requested.add(&problem.classes[*class].shape.requests));
+        numbers.sort_unstable();
+        numbers.dedup();
+        let classes: Vec<&Class> = numbers.iter().map(|class| &problem.classes[*class]).collect();
+        let adds_up = classes.iter().all(|class| class.shares.is_empty() && class.shape.ports.is_empty());
+        adds_up.then_some(Self { classes, requested })
+    }
+
+    fn fit(&self, offer: &Offer) -> bool {
+        let node = &*offer.node;
+        let free = |name: &str| fit::free_of(&node.allocatable, &offer.overhead.requested, name);
+        self.requested.iter().all(|(name, amount)| amount <= free(name.as_str()))
+            && self.classes.iter().all(|class| {
+                fit::accepts(&class.shape, node).is_ok()
+                    && class.preferred_nodes.iter().all(|term| fit::term_matches(term, node))
+                    && !(class.heeds_soft_taints && fit::soft_taint(&class.shape, node))
+            })
     }
 }
 
@@ -129,7 +165,7 @@ fn no_node() -> Node {
         name: crate::model::names::NodeName::from(String::new()),
         labels: BTreeMap::new(),
         taints: Vec::new(),
-        allocatable: crate::model::resources::Resources::default(),
+        allocatable: Resources::default(),
         unschedulable: true,
         held: false,
         ready: false,

@@ -246,7 +246,7 @@ fn programme(goal: &[f64], bins: &[Bin], columns: &[(usize, Vec<u32>)]) -> simpl
 }
 
 /// What a pod takes, the offers it may go to, and its class if there is one of it on a node at most.
-type Kind<'c> = (&'c [i64], Vec<usize>, Option<usize>);
+type Kind<'c> = (&'c [i64], Bits, Option<usize>);
 
 /// Classes by what they take and where; `None` if they are too many or too different, or if what they take depends on who is there.
 fn shapes(compiled: &Compiled<'_>, tier: &Bits, wanted: &[(usize, u32)]) -> Option<Vec<ShapeOfPods>> {
@@ -259,7 +259,7 @@ fn shapes(compiled: &Compiled<'_>, tier: &Bits, wanted: &[(usize, u32)]) -> Opti
         let mut mask = compiled.takes[*class].clone();
         mask.intersect(tier);
         let alone = compiled.apart[*class].as_ref().is_some_and(|apart| apart.contains(*class));
-        let key = (request, mask.iter().collect(), alone.then_some(*class));
+        let key = (request, mask, alone.then_some(*class));
         let shape = known.entry(key).or_insert_with(|| ShapeOfPods {
             classes: Vec::new(),
             count: 0,

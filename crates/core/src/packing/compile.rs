@@ -5,10 +5,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
 use crate::fit;
 use crate::model::names::{ObjectKey, ResourceName};
 use crate::model::node::Node;
-use crate::model::pod::{SelectorTerm, Shape, Toleration};
+use crate::model::pod::{Requirement, SelectorTerm, Shape, Toleration};
 
 use super::bits::Bits;
 use super::problem::{Class, Existing, Offer, PodTerm, Problem, Rule, selects};
@@ -55,6 +58,8 @@ pub(super) struct Compiled<'a> {
     pub(super) caps: Vec<Vec<Cap>>,
     /// Per resource: the distinct amounts of the offers, ascending, each with the offers that have at least so much.
     ladders: Vec<Vec<(i64, Bits)>>,
+    /// Some pool asks for several values of a key among the alternatives of each node.
+    pub(super) varied: bool,
     /// Whoever waits for a node that is joining has to be accepted after all that are placed as well, and not only in its turn.
     pub(super) comes_last: bool,
 }
@@ -129,9 +134,10 @@ impl<'a> Compiled<'a> {
             takes,
             open,
             apart: apart(&problem.classes),
-            caps: problem.classes.iter().map(|class| caps(class, problem)).collect(),
+            caps: caps(problem),
             ladders,
             resources,
+            varied: problem.pools.iter().any(|pool| !pool.min_values.is_empty()),
             comes_last: true,
         }
     }
@@ -210,6 +216,22 @@ impl<'a> Compiled<'a> {
         apart.is_none_or(|apart| !counts.iter().any(|(other, count)| *count > 0 && apart.contains(*other)))
     }
 
+    /// Whether all of these pods may share a new node, as far as they alone decide, where every host is taken to hold at least
+    /// `least` of the pods that are spread over hosts.
+    pub(super) fn all_together(&self, counts: &[(usize, u32)], least: u32) -> bool {
+        counts.iter().filter(|(_, count)| *count > 0).all(|(class, _)| {
+            let meets = |apart: &Bits| {
+                let another = |(other, count): &(usize, u32)| *count > u32::from(other == class);
+                counts.iter().any(|one| another(one) && apart.contains(one.0))
+            };
+            let within = |cap: &Cap| {
+                let counted = counts.iter().filter(|(other, _)| cap.of.contains(*other)).map(|(_, count)| count);
+                counted.sum::<u32>() <= cap.most.saturating_add(least)
+            };
+            !self.apart[*class].as_ref().is_some_and(meets) && self.caps[*class].iter().all(within)
+        })
+    }
+
     /// Leaves in `mask` the offers that hold a load.
     pub(super) fn holding(&self, mask: &mut Bits, load: &[i64]) {
         for (ladder, need) in self.ladders.iter().zip(load) {
@@ -222,6 +244,17 @@ impl<'a> Compiled<'a> {
                 None => *mask = Bits::none(self.avail.len()),
             }
         }
+    }
+
+    /// For each resource of a load the offers that have as much; `None` where none has.
+    pub(super) fn enough(&self, load: &[i64]) -> Option<SmallVec<[&Bits; 10]>> {
+        let asked = self.ladders.iter().zip(load).filter(|(_, need)| **need > 0);
+        asked
+            .map(|(ladder, need)| {
+                let at = ladder.partition_point(|(amount, _)| amount < need);
+                ladder.get(at).map(|(_, enough)| enough)
+            })
+            .collect()
     }
 
     /// Whether one pod of the class may stand on a node with these pods, as far as they alone decide; every host is taken to
@@ -366,32 +399,44 @@ fn apart(classes: &[Class]) -> Vec<Option<Bits>> {
     found
 }
 
-/// Hostname spread as caps. The least of all hosts is taken as 0: a host without such a pod can always come.
-fn caps(class: &Class, problem: &Problem) -> Vec<Cap> {
-    let by_host = |rule: &'_ Rule| matches!(rule, Rule::Spread(spread) if &*spread.key == HOSTNAME);
-    let required = class.rules.iter().map(|rule| (rule, false));
-    let spreads = required.chain(class.preferred.iter().map(|rule| (rule, true))).filter(|(rule, _)| by_host(rule));
-    let spreads = spreads.filter_map(|(rule, preferred)| match rule {
-        Rule::Spread(spread) => Some((spread, preferred)),
-        Rule::Affinity(_) | Rule::AntiAffinity(_) => None,
-    });
-    spreads
-        .map(|(spread, preferred)| {
-            let counts = |namespace: &str, labels: &BTreeMap<Arc<str>, Arc<str>>| {
-                namespace == &*class.namespace && selects(&spread.selector, labels)
-            };
-            let of = Bits::of(problem.classes.len(), |index| {
-                problem.classes.get(index).is_some_and(|other| counts(&other.namespace, &other.labels))
-            });
-            let mut standing = vec![0; problem.nodes.len()];
-            for pod in problem.standing.iter().filter(|pod| !pod.deleting && counts(&pod.namespace, &pod.labels)) {
-                if let Some(count) = standing.get_mut(pod.node) {
-                    *count += 1;
-                }
+/// Pods that a constraint selects: their namespace, and what their labels have to be.
+type Selected<'a> = (&'a str, &'a [Requirement]);
+
+/// Hostname spread of each class as caps. The least of all hosts is taken as 0: a host without such a pod can always come.
+fn caps(problem: &Problem) -> Vec<Vec<Cap>> {
+    // Most constraints select the same pods: those, and how many of them stand on each node that exists.
+    let mut known: FxHashMap<Selected<'_>, (Bits, Vec<u32>)> = FxHashMap::default();
+    let mut all = Vec::with_capacity(problem.classes.len());
+    for class in &problem.classes {
+        let required = class.rules.iter().map(|rule| (rule, false));
+        let mut caps = Vec::new();
+        for (rule, preferred) in required.chain(class.preferred.iter().map(|rule| (rule, true))) {
+            let Rule::Spread(spread) = rule else { continue };
+            if &*spread.key != HOSTNAME {
+                continue;
             }
-            Cap { most: spread.max_skew, of, standing, preferred }
-        })
-        .collect()
+            let selected = || counted(problem, &class.namespace, &spread.selector);
+            let (of, standing) = known.entry((&class.namespace, &spread.selector)).or_insert_with(selected).clone();
+            caps.push(Cap { most: spread.max_skew, of, standing, preferred });
+        }
+        all.push(caps);
+    }
+    all
+}
+
+/// The classes that a selector selects in a namespace, and how many pods on each node that exists.
+fn counted(problem: &Problem, namespace: &str, selector: &[Requirement]) -> (Bits, Vec<u32>) {
+    let counts = |of: &str, labels: &BTreeMap<Arc<str>, Arc<str>>| of == namespace && selects(selector, labels);
+    let of = Bits::of(problem.classes.len(), |index| {
+        problem.classes.get(index).is_some_and(|other| counts(&other.namespace, &other.labels))
+    });
+    let mut standing = vec![0; problem.nodes.len()];
+    for pod in problem.standing.iter().filter(|pod| !pod.deleting && counts(&pod.namespace, &pod.labels)) {
+        if let Some(count) = standing.get_mut(pod.node) {
+            *count += 1;
+        }
+    }
+    (of, standing)
 }
 
 /// How many pods with such a request fit.

@@ -389,12 +389,11 @@ impl<'c, 'p> Search<'c, 'p> {
             if own.is_some_and(|(own, dropped)| own > *weight && level >= dropped) {
                 continue;
             }
-            let tier = tier.clone();
-            state.tier.clone_from(&tier);
+            state.tier.clone_from(tier);
             let mut found = self.seat(state, class, recipe, first);
             if found.is_none() && index + 1 < self.tiers.len() {
                 // A lower weight is for those that this one does not hold, and not for those that were drawn elsewhere.
-                state.tier = tier;
+                state.tier.clone_from(&self.tiers[index].1);
                 found = state.opened(class);
             }
             if let Some(found) = found {

@@ -125,13 +125,7 @@ fn merge(state: &State<'_, '_>, from: usize, at: usize, most: u64) -> Option<Mer
     // Offers come in the order of their prices.
     mask.iter().next().filter(|at| compiled.offer(*at).price <= most)?;
     let offer = state.cheapest(&mask, Some(at)).filter(|at| compiled.offer(*at).price <= most)?;
-    let counts = both(to, from);
-    let alone = |at: usize| {
-        let mut others = counts.clone();
-        others[at].1 -= 1;
-        compiled.together_above(counts[at].0, &others, None, state.least)
-    };
-    (0..counts.len()).all(alone).then_some(Merged { offer, mask })
+    compiled.all_together(&both(to, from), state.least).then_some(Merged { offer, mask })
 }
 
 /// The pods of two nodes.

@@ -93,9 +93,18 @@ fn planned(compiled: &Compiled<'_>) -> Plan {
     };
     let mended =
         |draft| branch::better(compiled, &topology, mend::better(compiled, merge::merged(shift::shifted(draft))));
-    let evened = even::evened(&draft, &holds);
+    // Whether it holds takes as long to find out as all the rest: first whether it may matter.
+    let dealt = even::evened(&draft, &|_| true);
+    let before = dealt.as_ref().map(|_| draft.clone());
     let mut best = mended(draft);
-    if let Some(even) = evened.filter(|even| even.is_near(&best)) {
+    let near = |draft: &Draft<'_, '_>| draft.is_near(&best);
+    let even = match dealt.filter(near) {
+        Some(even) if holds(&even) => Some(even),
+        // Less of it may.
+        Some(_) => before.and_then(|before| even::evened(&before, &holds)).filter(near),
+        None => None,
+    };
+    if let Some(even) = even {
         // What the search makes of it may be uneven again.
         let searched = mended(even.clone());
         let searched = Some(searched).filter(|searched| searched.rank() < even.rank() && holds(searched));

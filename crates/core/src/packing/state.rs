@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::bits::Bits;
 use super::bound::Prices;
 use super::columns::Solved;
@@ -31,11 +33,23 @@ pub(super) struct Slot {
     more: Vec<i64>,
 }
 
+/// What a new node may become with one more pod.
+#[derive(Clone, Debug)]
+enum Becomes {
+    /// One of these.
+    Of(Bits),
+    /// Whatever holds one more pod of what it may become now, in a cell.
+    In(Option<usize>),
+}
+
+/// What pods take of a node.
+type Load = SmallVec<[i64; 8]>;
+
 /// How a node would take one more pod.
 #[derive(Clone, Debug)]
 pub(super) struct Fitted {
     pub(super) slot: usize,
-    mask: Bits,
+    becomes: Becomes,
     pub(super) offer: usize,
     /// By how much its price rises.
     pub(super) rise: u64,
@@ -114,17 +128,66 @@ impl<'c, 'p> State<'c, 'p> {
                 && enough
                 && compiled.together_above(class, &slot.counts, Some(node), self.least)
                 && self.topology.allows(&self.counts, class, spot);
-            return taken.then(|| Fitted { slot: at, mask: Bits::default(), offer: 0, rise: 0 });
+            return taken.then_some(Fitted { slot: at, becomes: Becomes::In(None), offer: 0, rise: 0 });
         }
         if !slot.mask.meets(&compiled.takes[class]) || !compiled.together_above(class, &slot.counts, None, self.least) {
             return None;
         }
-        let mut mask = slot.mask.clone();
-        mask.intersect(&compiled.takes[class]);
-        let load: Vec<i64> = slot.load.iter().zip(&*need).map(|(load, need)| load.saturating_add(*need)).collect();
-        compiled.holding(&mut mask, &load);
         let before = compiled.offer(slot.offer).price;
-        self.best(at, class, &mask, Some(at), before)
+        let tied = |(other, _): &(usize, u32)| self.topology.links(*other);
+        if self.topology.links(class) && slot.counts.iter().any(tied) {
+            // It stays in its cell.
+            let spot = Spot { slot: at, kind: Kind::Offer(slot.offer) };
+            if self.topology.is_settled(class) && !self.topology.allows(&self.counts, class, spot) {
+                return None;
+            }
+        }
+        let load: Load = slot.load.iter().zip(&*need).map(|(load, need)| load.saturating_add(*need)).collect();
+        self.first(at, class, (&slot.mask, None), &load, Some(at), before)
+    }
+
+    /// What a new node with such a load and a pod of the class may become, of those in `mask`.
+    fn grown(&self, mask: &Bits, class: usize, load: &[i64]) -> Bits {
+        let mut mask = mask.clone();
+        mask.intersect(&self.compiled.takes[class]);
+        self.compiled.holding(&mut mask, load);
+        mask
+    }
+
+    /// The cheapest way of those in a mask, and in a cell, for a node with such a load.
+    fn first(
+        &self,
+        at: usize,
+        class: usize,
+        (mask, inside): (&Bits, Option<usize>),
+        load: &[i64],
+        now: Option<usize>,
+        before: u64,
+    ) -> Option<Fitted> {
+        let (compiled, topology) = (self.compiled, self.topology);
+        if compiled.varied || !topology.is_settled(class) {
+            let mut mask = self.grown(mask, class, load);
+            inside.iter().for_each(|cell| mask.intersect(&topology.cells[*cell]));
+            return self.best(at, class, &mask, now, before);
+        }
+        // Offers are looked at in the order of their prices until one does. What else the node may become is only asked of the one
+        // that is chosen.
+        let mut sets = compiled.enough(load)?;
+        sets.push(&compiled.takes[class]);
+        sets.extend(inside.map(|cell| &topology.cells[cell]));
+        let links = topology.links(class);
+        let offer = mask.shared_with(&sets).find(|offer| self.may(*offer, now))?;
+        let spot = Spot { slot: at, kind: Kind::Offer(offer) };
+        if links && !topology.allows(&self.counts, class, spot) {
+            // Another cell may do.
+            let mut mask = self.grown(mask, class, load);
+            inside.iter().for_each(|cell| mask.intersect(&topology.cells[*cell]));
+            mask.subtract(&topology.cells[topology.cell_of[offer]]);
+            return self.best(at, class, &mask, now, before);
+        }
+        let rise = compiled.offer(offer).price.saturating_sub(before);
+        let cell = links.then(|| topology.cell_of[offer]);
+        Some(Fitted { slot: at, becomes: Becomes::In(cell), offer, rise })
     }
 
     /// The same for a new node that holds pods, and only if it does.
@@ -152,14 +215,11 @@ impl<'c, 'p> State<'c, 'p> {
     /// How a new node of the cell for one pod of the class would come cheapest.
     pub(super) fn opened_in(&mut self, class: usize, cell: usize) -> Option<Fitted> {
         self.work.nodes += 1;
-        let mut mask = self.tier.clone();
-        mask.intersect(&self.compiled.takes[class]);
-        mask.intersect(&self.topology.cells[cell]);
-        self.compiled.holding(&mut mask, &self.compiled.need(class, &[], None));
         if !self.compiled.together_above(class, &[], None, self.least) {
             return None;
         }
-        self.best(self.slots.len(), class, &mask, None, 0)
+        let need = self.compiled.need(class, &[], None);
+        self.first(self.slots.len(), class, (&self.tier, Some(cell)), &need, None, 0)
     }
 
     /// How a new node for one pod of the class would come as an offer, and as nothing else.
@@ -172,7 +232,7 @@ impl<'c, 'p> State<'c, 'p> {
             && self.compiled.together_above(class, &[], None, self.least)
             && self.topology.allows(&self.counts, class, spot);
         let rise = self.compiled.offer(offer).price;
-        taken.then_some(Fitted { slot: spot.slot, mask, offer, rise })
+        taken.then_some(Fitted { slot: spot.slot, becomes: Becomes::Of(mask), offer, rise })
     }
 
     /// Offers of the tier that hold one pod of the class.
@@ -296,13 +356,11 @@ impl<'c, 'p> State<'c, 'p> {
     /// How a new node for one pod of the class would come cheapest.
     pub(super) fn opened(&mut self, class: usize) -> Option<Fitted> {
         self.work.nodes += 1;
-        let mut mask = self.tier.clone();
-        mask.intersect(&self.compiled.takes[class]);
-        self.compiled.holding(&mut mask, &self.compiled.need(class, &[], None));
         if !self.compiled.together_above(class, &[], None, self.least) {
             return None;
         }
-        self.best(self.slots.len(), class, &mask, None, 0)
+        let need = self.compiled.need(class, &[], None);
+        self.first(self.slots.len(), class, (&self.tier, None), &need, None, 0)
     }
 
     /// The cheapest way among `mask`, cell by cell where the class has anything to do with a counter.
@@ -310,7 +368,7 @@ impl<'c, 'p> State<'c, 'p> {
         let fitted = |mask: Bits| {
             let offer = self.cheapest(&mask, now)?;
             let rise = self.compiled.offer(offer).price.saturating_sub(before);
-            Some(Fitted { slot: at, mask, offer, rise })
+            Some(Fitted { slot: at, becomes: Becomes::Of(mask), offer, rise })
         };
         if !self.topology.links(class) {
             return fitted(mask.clone());
@@ -371,19 +429,39 @@ impl<'c, 'p> State<'c, 'p> {
     pub(super) fn put(&mut self, class: usize, fitted: Fitted) -> usize {
         let at = fitted.slot;
         if at == self.slots.len() {
+            let offer = fitted.offer;
+            let mask = self.becoming_of(fitted.becomes, class, &self.tier, &[], &[]);
+            let more = self.more(offer, &mask);
             let load = vec![0; self.compiled.resources.len()];
-            let more = self.more(fitted.offer, &fitted.mask);
-            let (mask, offer) = (fitted.mask, fitted.offer);
             self.slots.push(Slot { existing: None, load, counts: Vec::new(), mask, offer, more });
             self.charge(at, 1);
         } else if self.slots[at].existing.is_none() {
-            self.turn_into(at, fitted.offer, fitted.mask);
+            let slot = &self.slots[at];
+            let mask = self.becoming_of(fitted.becomes, class, &slot.mask, &slot.load, &slot.counts);
+            self.turn_into(at, fitted.offer, mask);
         }
         let slot = &mut self.slots[at];
         add(self.compiled, slot, class, 1);
         let kind = slot.existing.map_or(Kind::Offer(slot.offer), Kind::Existing);
         self.topology.count(&mut self.counts, class, Spot { slot: at, kind }, true);
         at
+    }
+
+    /// What a node with such a load and such pods may become, of those in `mask`, with one more pod of the class.
+    fn becoming_of(&self, becomes: Becomes, class: usize, mask: &Bits, load: &[i64], counts: &[(usize, u32)]) -> Bits {
+        match becomes {
+            Becomes::Of(mask) => mask,
+            Becomes::In(cell) => {
+                let mut load: Load =
+                    if load.is_empty() { SmallVec::from_elem(0, self.compiled.resources.len()) } else { load.into() };
+                self.compiled.load(&mut load, class, 1, counts, None);
+                let mut mask = self.grown(mask, class, &load);
+                if let Some(cell) = cell {
+                    mask.intersect(&self.topology.cells[cell]);
+                }
+                mask
+            }
+        }
     }
 
     /// Opens `number` new nodes with the same pods of classes that no counter concerns.
@@ -400,12 +478,12 @@ impl<'c, 'p> State<'c, 'p> {
 
     /// A pod on a node that exists.
     pub(super) fn stand(&mut self, at: usize, class: usize) {
-        self.put(class, Fitted { slot: at, mask: Bits::default(), offer: 0, rise: 0 });
+        self.put(class, Fitted { slot: at, becomes: Becomes::In(None), offer: 0, rise: 0 });
     }
 
     /// A pod on a new node, open or not, that is this offer, or one of those in `mask`.
     pub(super) fn come(&mut self, at: usize, class: usize, offer: usize, mask: Bits) -> usize {
-        self.put(class, Fitted { slot: at, mask, offer, rise: 0 })
+        self.put(class, Fitted { slot: at, becomes: Becomes::Of(mask), offer, rise: 0 })
     }
 
     /// A new node with these pods, of one of the offers in `mask`.

@@ -83,6 +83,8 @@ pub(super) struct Topology<'a> {
     partial: Vec<usize>,
     /// `[offer]`: its cell.
     pub(super) cell_of: Vec<usize>,
+    /// `[class]`: every offer counts for whatever it feeds.
+    settled: Vec<bool>,
 }
 
 /// How many pods stand in each domain of each counter, and how many new nodes count in each domain of those that are in
@@ -119,6 +121,7 @@ impl<'a> Topology<'a> {
             cells: Vec::new(),
             partial: Vec::new(),
             cell_of: Vec::new(),
+            settled: Vec::new(),
         };
         for (index, class) in problem.classes.iter().enumerate() {
             for rule in &class.rules {
@@ -146,7 +149,15 @@ impl<'a> Topology<'a> {
             }
         }
         made.cut(compiled);
+        let all = Bits::of(compiled.offer_of.len(), |_| true);
+        let counts_all = |counter: &usize| made.counters[*counter].offers.as_ref().is_none_or(|offers| *offers == all);
+        made.settled = made.feeds.iter().map(|feeds| feeds.iter().all(counts_all)).collect();
         made
+    }
+
+    /// Whether a node for a pod of the class counts for whatever that feeds, whatever offer it comes as.
+    pub(super) fn is_settled(&self, class: usize) -> bool {
+        self.settled[class]
     }
 
     /// Whether the class obeys or feeds any counter.
@@ -321,9 +332,21 @@ impl<'a> Topology<'a> {
         let (mut of_offers, mut of_nodes) = (None, None);
         if let Counted::Spread { owner, spread } = &counted {
             let class = &problem.classes[*owner];
-            let counts = |node: &Node| counts_for(class, spread, node);
-            of_offers = Some(Bits::of(compiled.offer_of.len(), |at| counts(&compiled.offer(at).node)));
-            of_nodes = Some(Bits::of(problem.nodes.len(), |at| counts(&problem.nodes[at].node)));
+            // Most constraints look at the same nodes.
+            let same = |other: &&Counter<'_>| match &other.counted {
+                Counted::Spread { owner, spread: one } => {
+                    (one.honor_affinity, one.honor_taints) == (spread.honor_affinity, spread.honor_taints)
+                        && look_at_the_same(class, &problem.classes[*owner], spread)
+                }
+                Counted::Matching(_) | Counted::Owners(_) => false,
+            };
+            if let Some(known) = self.counters.iter().find(same) {
+                (of_offers, of_nodes) = (known.offers.clone(), known.nodes.clone());
+            } else {
+                let counts = |node: &Node| counts_for(class, spread, node);
+                of_offers = Some(Bits::of(compiled.offer_of.len(), |at| counts(&compiled.offer(at).node)));
+                of_nodes = Some(Bits::of(problem.nodes.len(), |at| counts(&problem.nodes[at].node)));
+            }
         }
         self.counters.push(Counter { counted, key: Arc::clone(key), domains, offers: of_offers, nodes: of_nodes });
         self.counters.len() - 1
@@ -333,14 +356,7 @@ impl<'a> Topology<'a> {
         let problem = compiled.problem;
         let class = &problem.classes[index];
         // Classes that look at the same nodes share a counter.
-        let same = |other: &Class| {
-            let (one, two) = (&class.shape, &other.shape);
-            class.namespace == other.namespace
-                && keys(class).eq(keys(other))
-                && (!spread.honor_affinity
-                    || (&one.node_selector, &one.node_affinity) == (&two.node_selector, &two.node_affinity))
-                && (!spread.honor_taints || one.tolerations == two.tolerations)
-        };
+        let same = |other: &Class| class.namespace == other.namespace && look_at_the_same(class, other, spread);
         let owner = self.counters.iter().find_map(|counter| match &counter.counted {
             Counted::Spread { owner, spread: other } => {
                 (*other == spread && same(&problem.classes[*owner])).then_some(*owner)
@@ -507,6 +523,15 @@ fn keys(class: &Class) -> impl Iterator<Item = &Arc<str>> {
         Rule::Spread(spread) => Some(&spread.key),
         Rule::Affinity(_) | Rule::AntiAffinity(_) => None,
     })
+}
+
+/// Whether the same nodes count for a constraint of both classes.
+fn look_at_the_same(one: &Class, other: &Class, spread: &Spread) -> bool {
+    let (class, with) = (&one.shape, &other.shape);
+    keys(one).eq(keys(other))
+        && (!spread.honor_affinity
+            || (&class.node_selector, &class.node_affinity) == (&with.node_selector, &with.node_affinity))
+        && (!spread.honor_taints || class.tolerations == with.tolerations)
 }
 
 /// Whether a node counts for a spread constraint of the class. Every node has a hostname by the time it is asked.
