@@ -277,6 +277,9 @@ pub struct Scratch {
     pub group_looks: u32,
     /// The attempt whose parameters this process wrote, until its call is sent: its answer is no replay's.
     pub first: Option<u32>,
+    /// The attempt whose call is not sent any more, and how often what it made was looked for since.
+    #[serde(default)]
+    pub last_looks: Option<(u32, u32)>,
     /// Of a batch for pods of no gang: when a status was decided last that says how far its nodes are.
     #[serde(default)]
     pub progressed: Option<Timestamp>,

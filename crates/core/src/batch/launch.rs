@@ -65,6 +65,16 @@ pub(super) fn launching(case: &Case<'_>) -> Step<Turn> {
     {
         return Ok(turn);
     }
+    if let Some(looks) = last_looks(case, attempt) {
+        if let Some(turn) = found(case, &case.status(), &parameters.value)? {
+            return Ok(turn);
+        }
+        if looks < LAST_LOOKS {
+            return Ok(look_later(case, case.status(), looks));
+        }
+        // What appears after this is collected: its attempt is no longer in flight.
+        return lose(case, case.status(), &Loss::unknown(attempt.code.clone()));
+    }
     let change = Change::Launch { parameters: Box::new(LaunchParameters::clone(&parameters.value)), first };
     let scratch = Scratch { first: None, ..case.memory.scratch };
     Err(Stop::Change(Box::new(Turn { change: Some(change), scratch: Some(scratch), ..Turn::default() })))
@@ -267,23 +277,10 @@ fn settle(
                 return Ok(turn.note(lacking(&unavailable, parameters.count)));
             }
             if status.last().map_or(0, |attempt| attempt.sweeps) >= SWEEPS {
-                // What appears after this is collected: its attempt is no longer in flight.
-                let code = why.and_then(|why| why.code);
-                let message = "the outcome stayed unknown and nothing was found".to_owned();
-                return lose(
-                    case,
-                    status,
-                    &Loss {
-                        kind: None,
-                        next: Try::OtherCandidate,
-                        operation: None,
-                        code,
-                        message,
-                        request_id: None,
-                        named: None,
-                        unavailable,
-                    },
-                );
+                if let Some(last) = status.attempts.last_mut() {
+                    last.code = why.and_then(|why| why.code);
+                }
+                return Ok(look_later(case, status, 0).note(lacking(&unavailable, parameters.count)));
             }
             Ok(replay(case, status, "launch", why, Sweep::Counted).note(lacking(&unavailable, parameters.count)))
         }
@@ -293,6 +290,24 @@ fn settle(
 /// Offerings that lacked capacity.
 pub(super) fn lacking(unavailable: &[Pool], count: u32) -> Note {
     Note::NoCapacity { pools: unavailable.to_vec(), count }
+}
+
+/// How often what the last of the calls made is looked for, and the seconds before the first of these looks: EC2 may have carried it
+/// out and show nothing of it yet. Without them whatever it made would be found by the collection alone, beside the next attempt.
+pub(super) const LAST_LOOKS: u32 = 3;
+const FIRST_LOOK_AFTER: i64 = 4;
+
+/// How often what an attempt made was looked for since its call was sent for the last time; `None`: it may be sent again.
+pub(super) fn last_looks(case: &Case<'_>, attempt: &Attempt) -> Option<u32> {
+    case.memory.scratch.last_looks.filter(|(number, _)| *number == attempt.number).map(|(_, looks)| looks)
+}
+
+/// Looks once more, later, without another call. What the last answer named is written down.
+pub(super) fn look_later(case: &Case<'_>, status: BatchStatus, looks: u32) -> Turn {
+    let requeue = Requeue::Pause(later(case.now(), FIRST_LOOK_AFTER << looks.min(LAST_LOOKS)));
+    let last_looks = status.last().map(|attempt| (attempt.number, looks.saturating_add(1)));
+    let turn = if status == case.batch.status { Turn::wait(requeue) } else { Turn::write(status).requeue(requeue) };
+    turn.scratch(Scratch { last_looks, ..case.memory.scratch })
 }
 
 /// Longest pause before a launch that EC2 has not decided about is sent again.
@@ -476,6 +491,20 @@ impl Loss {
             request_id: None,
             named: why.instance_type.clone().zip(why.zone.clone()),
             unavailable: unavailable.to_vec(),
+        }
+    }
+
+    /// Nothing was found of what a call may have made.
+    fn unknown(code: Option<String>) -> Self {
+        Self {
+            kind: None,
+            next: Try::OtherCandidate,
+            operation: None,
+            code,
+            message: "the outcome stayed unknown and nothing was found".to_owned(),
+            request_id: None,
+            named: None,
+            unavailable: Vec::new(),
         }
     }
 

@@ -214,6 +214,15 @@ pub(super) fn replacing(case: &Case<'_>) -> Step<Turn> {
     {
         return Ok(turn);
     }
+    if let Some(looks) = launch::last_looks(case, attempt) {
+        if let Some(turn) = found(case, case.status(), parameters, None)? {
+            return Ok(turn);
+        }
+        if looks < launch::LAST_LOOKS {
+            return Ok(launch::look_later(case, case.status(), looks));
+        }
+        return Ok(lost_again(case, case.status(), None, "no answer"));
+    }
     // A crash between the intent and the termination: what serves nobody is not paid for any longer. In a reservation that
     // has a free host it goes last.
     let full = attempt.code.is_some();
@@ -303,6 +312,7 @@ fn settle(
     let judged = judge(parameters, first && !attempt.replayed, answer);
     // The same token would be given the same answer for ever.
     let throttled = matches!(judged, Verdict::Throttled { .. });
+    let unknown = matches!(judged, Verdict::Unknown { .. });
     let (why, open) = match judged {
         // An older version asked for part of a replacement where part of the batch would do.
         Verdict::Won(ids) if u32::try_from(ids.len()) == Ok(parameters.count) => return Ok(won(case, status, &ids)),
@@ -350,6 +360,9 @@ fn settle(
         why.as_ref().map_or_else(|| "no answer".to_owned(), |why| why.code.clone().unwrap_or(why.message.clone()));
     if !no_host && open.goes_on(case, attempt) {
         return Ok(reported(launch::replay(case, status, "replacement", why, Sweep::Counted)));
+    }
+    if unknown {
+        return Ok(reported(launch::look_later(case, status, 0)));
     }
     Ok(reported(lost_again(case, status, why.and_then(|why| why.code), &stated)))
 }

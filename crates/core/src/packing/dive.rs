@@ -95,6 +95,14 @@ pub(super) fn dived<'c, 'p>(
     plain: &[(usize, u32)],
     prices: &Prices,
 ) -> Option<State<'c, 'p>> {
+    // A pattern says how many of each shape a node holds, and not which of them keep each other off it.
+    let are_apart = |class: usize| {
+        let apart = state.compiled.apart[class].as_ref();
+        apart.is_some_and(|apart| plain.iter().any(|(other, count)| *count > 0 && apart.contains(*other)))
+    };
+    if plain.iter().any(|(class, count)| *count > 0 && are_apart(*class)) {
+        return None;
+    }
     let most = state.compiled.problem.budget.columns;
     let mut tried = state.clone();
     let mut left = Left::new(state, plain);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::batch::{Change, cost};
 use muster_core::ec2::TAG_BATCH;
-use muster_core::model::batch::{AttemptOverride, Batch, BatchPhase};
+use muster_core::model::batch::{AttemptOverride, Batch, BatchMember, BatchPhase};
 use muster_core::model::names::InstanceId;
 use muster_core::offering::Ceiling;
 
@@ -128,8 +128,8 @@ fn wrong_in_account(sim: &History) -> Option<String> {
         let of_launch = || sim.ec2.vms.values().filter(|vm| vm.launch == *number);
         let beyond = of_launch().count() > usize::try_from(launch.count).unwrap();
         let counts = |vm: &Vm| listed.contains(&vm.instance.id);
-        let decided = of_launch().any(|vm| counts(vm) || replaced.contains(&vm.instance.id));
-        let live = if beyond && decided { vms.iter().filter(|vm| counts(vm)).count() } else { vms.len() };
+        let live =
+            if beyond && sim.decided.contains(number) { vms.iter().filter(|vm| counts(vm)).count() } else { vms.len() };
         let asked = u32::try_from(live).unwrap().min(launch.count);
         *of_batch.entry(&launch.batch).or_default() += asked;
         *of_type.entry(&vms[0].instance.instance_type).or_default() += i64::from(asked);
@@ -165,6 +165,8 @@ pub(super) fn at_rest(sim: &mut History, name: &str) {
     let status = &sim.cluster.batches[name].1.status;
     let uid = &sim.cluster.batches[name].1.uid;
     let listed = status.instances.len();
+    let of = |one: &BatchMember| sim.ec2.vms.get(&one.id).map(|vm| vm.launch);
+    let decided: Vec<u32> = status.members().filter_map(of).collect();
     let wrong = match status.phase {
         BatchPhase::Pending => {
             let replaced = |id: &InstanceId| status.replaced.iter().any(|one| one.id == *id);
@@ -186,6 +188,7 @@ pub(super) fn at_rest(sim: &mut History, name: &str) {
         | BatchPhase::Draining
         | BatchPhase::Terminating => None,
     };
+    sim.decided.extend(decided);
     if let Some(wrong) = wrong {
         sim.fail(format!("{name} rests {wrong}"));
     }

@@ -8,7 +8,8 @@ use muster_core::batch::{
     Change, Converge, Decision, Done, JoinClocks, Look, Memory, Sight, WantedLevels, World, pass,
 };
 use muster_core::ec2::{
-    CapacityType, GroupState, LaunchParameters, LaunchWay, PlacementGroup, TAG_BATCH, TAG_CLUSTER_UID, Tags,
+    CapacityType, GroupState, LaunchParameters, LaunchWay, PlacementGroup, ResourceKind, TAG_BATCH, TAG_CLUSTER_UID,
+    Tags,
 };
 use muster_core::model::batch::{
     Attempt, AttemptOutcome, Batch, BatchMember, BatchPhase, BatchSpec, BatchStatus, LossCause, MemberState, Owner,
@@ -399,9 +400,18 @@ fn after_a_launch_whose_outcome_was_open_the_next_attempt_has_a_placement_group_
             ..status(BatchPhase::Launching, &[])
         };
         setup.batch("a-1", gang("a"), launching);
-        let refused = error("RunInstances", Some("InsufficientInstanceCapacity"), Some(500));
-        let done = Done { change: Change::Launch { parameters, first: !replayed }, result: Err(refused) };
-        setup.memory.entry("a-1".to_owned()).or_default().done = Some(done);
+        let memory = setup.memory.entry("a-1".to_owned()).or_default();
+        if replayed {
+            // Its last call is over, and what it made was looked for.
+            memory.scratch.last_looks = Some((1, 3));
+            let (name, id) = ("muster-a-1".to_owned(), "pg-1".to_owned());
+            let tags = parameters.tags.of(ResourceKind::PlacementGroup);
+            let group = PlacementGroup { name, id, state: GroupState::Available, strategy: "cluster".to_owned(), tags };
+            setup.saw("a-1", Look::Group("muster-a-1".to_owned()), Sight::Group(Some(group)));
+        } else {
+            let refused = error("RunInstances", Some("InsufficientInstanceCapacity"), Some(500));
+            memory.done = Some(Done { change: Change::Launch { parameters, first: true }, result: Err(refused) });
+        }
 
         let next = setup.decide().remove(0).next.unwrap();
 

@@ -36,6 +36,8 @@ pub(super) struct History {
     pub(super) dollars: ChaCha8Rng,
     /// Of each launch, what one node of it costs per hour by the status it was sent from, and its pool.
     pub(super) launched_at: BTreeMap<usize, (String, u64)>,
+    /// Launches of which some status has listed an instance.
+    pub(super) decided: BTreeSet<u32>,
     pub(super) ec2: Ec2,
     pub(super) cluster: Cluster,
     pub(super) catalogue: Catalogue,
@@ -94,6 +96,7 @@ impl History {
             rng,
             dollars: ChaCha8Rng::seed_from_u64(!seed),
             launched_at: BTreeMap::new(),
+            decided: BTreeSet::new(),
             ec2,
             cluster,
             catalogue,

@@ -668,7 +668,7 @@ fn lists_that_come_back_short_cost_nobody_a_node() {
 #[test]
 fn lists_that_come_back_short_cost_none_of_300_full_nodes() {
     let nodes = all(5, |seed| sees_nothing(seed, 300, 15_000));
-    assert_eq!(nodes, [300; 5]);
+    assert!(nodes.len() > 1 && nodes.iter().all(|nodes| *nodes == 300), "{nodes:?}");
 }
 
 #[test]

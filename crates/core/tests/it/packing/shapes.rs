@@ -9,7 +9,7 @@ use muster_core::model::pod::{Operator, Requirement, SelectorTerm, Shape};
 use muster_core::model::resources::Resources;
 use muster_core::packing::check::check;
 use muster_core::packing::{
-    Basis, Bound, Budget, Class, Existing, Offer, Place, Plan, Pool, Problem, Rule, Spread, Standing, plan,
+    Basis, Bound, Budget, Class, Existing, Offer, Place, Plan, PodTerm, Pool, Problem, Rule, Spread, Standing, plan,
 };
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -313,4 +313,14 @@ fn a_limit_ends_what_is_launched_by_patterns_and_the_rest_waits() {
     assert_eq!(check(&limited, &made), Vec::<String>::new());
     assert_eq!(made.nodes.len(), 10, "the limit is used up");
     assert!(made.places.contains(&Place::None), "ten nodes do not hold them all");
+}
+
+#[test]
+fn a_deployment_that_keeps_off_the_nodes_of_another_shares_no_node_with_it() {
+    // By patterns the two would fill each other's nodes.
+    let mut problem = problem(&[(900, 3_100, 200), (3_500, 28 << 10, 200)]);
+    let term =
+        PodTerm { key: HOSTNAME.into(), namespaces: Some([Arc::from("ns")].into()), selector: Some(app("app-0")) };
+    problem.classes[1].rules = vec![Rule::AntiAffinity(term)];
+    over(&problem);
 }

@@ -318,6 +318,9 @@ fn a_launch_whose_outcome_is_open_is_looked_for_and_sent_again_until_it_counts_a
         let (look, sight) = fleet(answer);
         open(|attempt| attempt.fleet = Some("fleet-1".to_owned())).answered(false, timed_out()).saw(look, sight)
     };
+    let looked = |number, looks| {
+        open(|attempt| attempt.sweeps = 4).with(|one| one.memory.scratch.last_looks = Some((number, looks)))
+    };
     let few: [(&str, InstanceState); 2] = [("i-1", RUNNING), ("i-2", RUNNING)];
     let ended = [("i-1", InstanceState::Terminated), ("i-2", InstanceState::ShuttingDown)];
     let rows = [
@@ -355,6 +358,10 @@ fn a_launch_whose_outcome_is_open_is_looked_for_and_sent_again_until_it_counts_a
         ("an empty answer that throttles: all are there", nothing(&["RequestLimitExceeded"]).swept(&ALL)),
         ("an empty answer that says nothing", nothing(&[]).swept(&[])),
         ("EC2 is in trouble", open(|_| {}).answered(true, code("InternalError"))),
+        ("the last call is over, and nothing is found yet", looked(1, 2).swept(&[])),
+        ("the last call is over, and nothing is found at the last look", looked(1, 3).swept(&[])),
+        ("the last call is over, and all are found at the last look", looked(1, 3).swept(&ALL)),
+        ("what was looked for belongs to another attempt", looked(0, 3)),
     ];
     compare("launching-open", &rows);
 }

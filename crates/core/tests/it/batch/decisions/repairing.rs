@@ -287,6 +287,10 @@ fn cleared(scene: Scene) -> Scene {
 fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_ends_the_batch() {
     let answered = |first, result| replacing(|_| {}).answered(first, result);
     let timed_out = || Err(error("CreateFleet", None));
+    let looked = |number, looks| {
+        cleared(third(replacing(|attempt| attempt.sweeps = 4), GONE))
+            .with(|scene| scene.memory.scratch.last_looks = Some((number, looks)))
+    };
     let unknown = |sweeps: u32| replacing(|attempt| attempt.sweeps = sweeps).answered(false, timed_out());
     let one: [(&str, InstanceState); 1] = [("i-4", RUNNING)];
     let two: [(&str, InstanceState); 2] = [("i-4", RUNNING), ("i-5", RUNNING)];
@@ -435,6 +439,10 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
         ("no answer", unknown(0).swept(&[])),
         ("no answer for the third time", unknown(2).swept(&[])),
         ("no answer for the fifth time", unknown(4).swept(&[])),
+        ("the last call is over, and nothing is found yet", looked(2, 2).swept(&[])),
+        ("the last call is over, and nothing is found at the last look", looked(2, 3).swept(&[])),
+        ("the last call is over, and it is found at the last look", looked(2, 3).swept(&one)),
+        ("what was looked for belongs to another attempt", looked(1, 3)),
         ("no answer, and the fleet knows it", fleet().swept(&[])),
         (
             "no answer, and in a reservation it is not sent again for that",

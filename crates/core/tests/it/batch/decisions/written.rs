@@ -127,7 +127,7 @@ pub(super) fn decision(scene: &Scene) -> String {
         writeln!(text, "event: {}", short(&event)).unwrap();
     }
     let before = scene.memory.scratch;
-    let same = changes!(text, "scratch ", before, scratch, looked cleared group_looks first progressed);
+    let same = changes!(text, "scratch ", before, scratch, looked cleared group_looks first last_looks progressed);
     assert_eq!(same, scratch, "a field that is not in the table");
     if used {
         text.push_str("what was seen and done is used\n");

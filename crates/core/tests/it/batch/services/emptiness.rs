@@ -127,7 +127,7 @@ fn comes_late(seed: u64) -> Result<bool, String> {
 #[test]
 fn all_nodes_of_a_thousand_pods_that_end_are_terminated_after_their_quiet_time_and_nothing_is_left() {
     let nodes = all(2, goes_to_nothing);
-    assert_eq!(nodes, [250, 250]);
+    assert!(nodes.len() > 1 && nodes.iter().all(|nodes| *nodes == 250), "{nodes:?}");
 }
 
 #[test]
