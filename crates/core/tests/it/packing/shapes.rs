@@ -316,11 +316,26 @@ fn a_limit_ends_what_is_launched_by_patterns_and_the_rest_waits() {
 }
 
 #[test]
-fn a_deployment_that_keeps_off_the_nodes_of_another_shares_no_node_with_it() {
-    // By patterns the two would fill each other's nodes.
-    let mut problem = problem(&[(900, 3_100, 200), (3_500, 28 << 10, 200)]);
-    let term =
-        PodTerm { key: HOSTNAME.into(), namespaces: Some([Arc::from("ns")].into()), selector: Some(app("app-0")) };
-    problem.classes[1].rules = vec![Rule::AntiAffinity(term)];
-    over(&problem);
+fn deployments_that_keep_off_each_other_s_nodes_share_none_however_they_would_fill_them() {
+    let mut forbidden = 0;
+    for seed in 0..100 {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let number = random.random_range(2..=6);
+        let shapes: Vec<(i64, i64, usize)> = (0..number)
+            .map(|_| (random.random_range(200..8_000), random.random_range(200..60_000), random.random_range(1..12)))
+            .collect();
+        let mut problem = problem(&shapes);
+        // Nothing but what the construction makes.
+        problem.budget = Budget { states: 0, branches: 0, patterns: 0, ruins: 0, mending: 0, ..Budget::default() };
+        let free = plan(&problem);
+        let kept_off = random.random_range(1..number);
+        let term =
+            PodTerm { key: HOSTNAME.into(), namespaces: Some([Arc::from("ns")].into()), selector: Some(app("app-0")) };
+        problem.classes[kept_off].rules = vec![Rule::AntiAffinity(term)];
+        forbidden += u32::from(!check(&problem, &free).is_empty());
+        let made = plan(&problem);
+        assert_eq!(check(&problem, &made), Vec::<String>::new(), "seed {seed}");
+        assert!(made.places.iter().all(|place| matches!(place, Place::New(_))), "seed {seed}: every pod has a place");
+    }
+    assert!(forbidden > 10, "{forbidden} of 100 would share nodes otherwise");
 }
