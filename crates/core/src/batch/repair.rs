@@ -102,12 +102,11 @@ fn survives(case: &Case<'_>, status: &BatchStatus, gone: &BTreeSet<InstanceId>) 
 
 /// The recorded count goes down before any instance does.
 fn shrink(mut status: BatchStatus, gone: &BTreeSet<InstanceId>) -> Turn {
-    let (lost, kept): (Vec<_>, Vec<_>) = status.instances.into_iter().partition(|one| gone.contains(&one.id));
+    let instances = std::mem::take(&mut status.instances);
+    let (lost, kept): (Vec<_>, Vec<_>) = instances.into_iter().partition(|one| gone.contains(&one.id));
     let left = u32::try_from(kept.len()).unwrap_or(u32::MAX);
     let less = status.count.saturating_sub(left);
-    let price = status.price.unwrap_or(0);
-    status.price = Some(price.saturating_mul(u64::from(left)) / u64::from(status.count.max(1)));
-    status.count = left;
+    resize(&mut status, left);
     status.ready_count = status.ready_count.min(left);
     status.instances = kept;
     status.replaced.extend(lost);
@@ -116,6 +115,13 @@ fn shrink(mut status: BatchStatus, gone: &BTreeSet<InstanceId>) -> Turn {
     let without = if ids.is_empty() { format!("the {less} that were not replaced") } else { ids.join(", ") };
     let message = format!("the gang keeps its minimum without {without}");
     Turn::write(status).event("Shrunk", message, false)
+}
+
+/// Another number of nodes, at the same price each.
+fn resize(status: &mut BatchStatus, count: u32) {
+    let price = status.price.unwrap_or(0);
+    status.price = Some(price.saturating_mul(u64::from(count)) / u64::from(status.count.max(1)));
+    status.count = count;
 }
 
 /// No member is planned on lost nodes any more, nor anything else on what stays until the gang uses it again: the taint
@@ -144,8 +150,15 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, lost: &BTreeMap<In
         let ids = status.ids();
         return rollback::violated(case, status, &ids, why);
     };
+    // EC2 may have started more than it was asked for, and what serves was kept: that is not launched once more.
+    let kept = status.instances.iter().filter(|one| !lost.contains_key(&one.id)).count();
+    let lacking = case.batch.spec.count.saturating_sub(u32::try_from(kept).unwrap_or(u32::MAX));
+    if lacking == 0 {
+        return shrink(status, &lost.keys().cloned().collect());
+    }
     let ends = ends_with_block(&status, &won);
-    let (gone, kept): (Vec<_>, Vec<_>) = status.instances.into_iter().partition(|one| lost.contains_key(&one.id));
+    let instances = std::mem::take(&mut status.instances);
+    let (gone, kept): (Vec<_>, Vec<_>) = instances.into_iter().partition(|one| lost.contains_key(&one.id));
     status.instances = kept;
     let ready = status.instances.iter().filter(|instance| instance.state == MemberState::Ready).count();
     status.ready_count = u32::try_from(ready).unwrap_or(u32::MAX);
@@ -165,7 +178,10 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, lost: &BTreeMap<In
         return Turn::write(status);
     }
     let number = status.attempt.saturating_add(1);
-    let count = u32::try_from(lost.len()).unwrap_or(u32::MAX);
+    let count = u32::try_from(lost.len()).unwrap_or(u32::MAX).min(lacking);
+    if status.count > case.batch.spec.count {
+        resize(&mut status, case.batch.spec.count);
+    }
     let parameters = whole(&stored.value, count, number, &status);
     status.attempt = number;
     status.message = Some(format!("replacing {} of {} in place: {why}", lost.len(), counted(status.count, "node")));

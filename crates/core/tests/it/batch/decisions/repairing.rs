@@ -1,5 +1,7 @@
 //! A batch that has lost nodes: it shrinks, or they are replaced in place, or all of it goes.
 
+use std::sync::Arc;
+
 use muster_core::batch::{Change, Look, Made, OwnerLook, Sight};
 use muster_core::ec2::{
     CallError, CapacityType, FleetError, InstanceState, LaunchAnswer, NoticeKind, TAG_CLUSTER_UID, Tags, Target,
@@ -43,13 +45,22 @@ fn minimum(scene: Scene, minimum: u32) -> Scene {
 
 #[test]
 fn a_gang_that_keeps_its_minimum_goes_on_and_others_get_a_replacement() {
+    // EC2 had started one more than it was asked for, and the gang took it.
+    let beyond = |gone: std::ops::Range<usize>| {
+        let mut status = having(BatchPhase::InUse, MemberState::Ready, &["i-1", "i-2", "i-3", "i-4"]);
+        status.instances[gone].iter_mut().for_each(lose);
+        let scene = Scene::new(status).with_nodes().bound(&["i-1", "i-2", "i-3"]);
+        minimum(scene.with(|one| Arc::make_mut(&mut one.batch.spec).count = 3), 4)
+    };
     let rows = [
         ("the gang needs all", lost()),
+        ("one more than was asked for is lost", beyond(3..4)),
+        ("two are lost, and one of them was more than was asked for", beyond(2..4)),
         (
             "the gang needs all, and its launch was content with part",
             lost().status(|status| {
                 let parameters = status.attempts[0].parameters.as_mut().unwrap();
-                std::sync::Arc::make_mut(&mut parameters.value).partial = true;
+                Arc::make_mut(&mut parameters.value).partial = true;
             }),
         ),
         ("the gang goes on with two", minimum(lost(), 2)),

@@ -54,8 +54,12 @@ pub(super) struct Scene {
 impl Scene {
     /// The batch of a gang that waits.
     pub(super) fn new(status: BatchStatus) -> Self {
+        let asked = status.count;
+        let mut batch = batch("a-1", status);
+        let spec = Arc::make_mut(&mut batch.spec);
+        spec.count = spec.count.max(asked);
         Self {
-            batch: batch("a-1", status),
+            batch,
             others: Vec::new(),
             memory: Memory::default(),
             nodes: Vec::new(),
