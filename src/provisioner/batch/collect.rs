@@ -213,7 +213,7 @@ async fn act(context: &Context, findings: Findings) -> anyhow::Result<()> {
         }
     }
     for (node, instance) in nodes.into_iter().filter(|(_, instance)| !live.contains(instance)) {
-        match delete_node(context, node.as_str(), &instance).await {
+        match delete_node(&context.client, node.as_str(), &instance).await {
             Ok(true) => {
                 info!(node = %node, "a Node of ours without its instance: deleted");
                 context.metrics.orphans("node", 1);

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod as PodObject, Taint, Toleration};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use muster_api::crd::{Gang, JoinBlocked, JoinProbes, NodeBatch, NodePool};
 use muster_api::{batch_state, books, keys, pod_state};
 use muster_core::batch::{
@@ -138,9 +138,9 @@ pub(in crate::provisioner) async fn converge(
             }
         }
         Converge::DeleteNode { node, instance } => {
-            delete_node(context, node, instance).await?;
+            delete_node(&context.client, node, instance).await?;
         }
-        Converge::Evict { pod, uid, force } => evict(context, pod, uid.as_str(), *force).await?,
+        Converge::Evict { pod, uid, force } => evict(&context.client, pod, uid.as_str(), *force).await?,
         Converge::BlockPool { pool, cause } => block(context, state, batch, pool, cause).await?,
         Converge::CountProbe { pool, probes } => count_probe(context, state, pool, probes).await?,
         Converge::UnblockPool(pool) => {
@@ -201,7 +201,7 @@ async fn hold(context: &Context, name: &str, owner: Option<&str>) -> anyhow::Res
 /// Edits a Node as the API server has it, with a merge patch that holds for the version it was made for; again on the next one
 /// where others were faster, as kube-controller-manager is with the taints of every node that comes. Nothing to do: no patch.
 async fn edit_node(
-    client: &kube::Client,
+    client: &Client,
     name: &str,
     edit: impl Fn(&NodeObject) -> Option<serde_json::Value>,
 ) -> anyhow::Result<()> {
@@ -226,8 +226,8 @@ fn is_of(node: &NodeObject, instance: &InstanceId) -> bool {
 
 /// Deletes the Node of an instance that has ended, and whether it did. Whoever has its name by now is left alone: names made
 /// of addresses come back.
-pub(super) async fn delete_node(context: &Context, name: &str, instance: &InstanceId) -> anyhow::Result<bool> {
-    let api: Api<NodeObject> = Api::all(context.client.clone());
+pub(super) async fn delete_node(client: &Client, name: &str, instance: &InstanceId) -> anyhow::Result<bool> {
+    let api: Api<NodeObject> = Api::all(client.clone());
     let seen = api.get_opt(name).await.with_context(|| format!("read the Node {name}"))?;
     let Some(node) = seen.filter(|node| is_of(node, instance)) else { return Ok(false) };
     let preconditions = Some(Preconditions { uid: node.metadata.uid, resource_version: None });
@@ -261,12 +261,12 @@ async fn taints(
 
 /// Evicts a pod; with `force` it is deleted, whatever its disruption budget says.
 async fn evict(
-    context: &Context,
+    client: &Client,
     pod: &muster_core::model::names::ObjectKey,
     uid: &str,
     force: bool,
 ) -> anyhow::Result<()> {
-    let api: Api<PodObject> = Api::namespaced(context.client.clone(), &pod.namespace);
+    let api: Api<PodObject> = Api::namespaced(client.clone(), &pod.namespace);
     let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
     let delete = DeleteParams { preconditions, ..DeleteParams::default() };
     let what = || format!("end the pod {}/{}", pod.namespace, pod.name);
@@ -526,7 +526,6 @@ fn tolerates(toleration: &Toleration, taint: &KnownTaint) -> bool {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use kube::Client;
     use kube::client::Body;
 
     use super::*;
@@ -585,5 +584,47 @@ mod tests {
         let (client, patched) = contended(0);
         edit_node(&client, "n", |_| None).await.unwrap();
         assert_eq!(patched.lock().unwrap().len(), 0);
+    }
+
+    /// An API server that has the Node of an instance under a UID, and what it is asked to delete or evict.
+    fn listening() -> (Client, Arc<Mutex<Vec<serde_json::Value>>>) {
+        let asked: Arc<Mutex<Vec<serde_json::Value>>> = Arc::default();
+        let seen = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let seen = Arc::clone(&seen);
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await.unwrap();
+                let mut answer =
+                    json!({"metadata": {"name": "n", "uid": "u-1"}, "spec": {"providerID": "aws:///a/i-1"}});
+                if parts.method != http::Method::GET {
+                    seen.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+                    answer = json!({"kind": "Status", "status": "Success", "code": 200, "message": "", "reason": ""});
+                }
+                let answer = http::Response::builder().status(200).body(Body::from(answer.to_string().into_bytes()));
+                Ok::<_, std::convert::Infallible>(answer.unwrap())
+            }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    #[tokio::test]
+    async fn who_has_the_name_of_a_node_by_now_is_not_deleted_for_it() {
+        let (client, asked) = listening();
+        assert!(!delete_node(&client, "n", &InstanceId::from("i-2")).await.unwrap());
+        assert!(asked.lock().unwrap().is_empty(), "its instance is another");
+        assert!(delete_node(&client, "n", &InstanceId::from("i-1")).await.unwrap());
+        assert_eq!(asked.lock().unwrap()[0]["preconditions"]["uid"], "u-1");
+    }
+
+    #[tokio::test]
+    async fn who_has_the_name_of_a_pod_by_now_is_neither_evicted_nor_deleted_for_it() {
+        let (client, asked) = listening();
+        let pod = muster_core::model::names::ObjectKey::new("ml", "p");
+        evict(&client, &pod, "u-2", false).await.unwrap();
+        evict(&client, &pod, "u-2", true).await.unwrap();
+        let asked = asked.lock().unwrap();
+        assert_eq!(asked[0]["deleteOptions"]["preconditions"]["uid"], "u-2");
+        assert_eq!(asked[1]["preconditions"]["uid"], "u-2");
     }
 }

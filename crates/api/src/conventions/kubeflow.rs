@@ -17,6 +17,12 @@ const KINDS: [(Kind, &str, &[&str]); 6] = [
     (Kind::MpiJob, "/mpiReplicaSpecs", &["Launcher", "Worker"]),
 ];
 
+/// Where the spec of a training job has its replicas, as a JSON pointer; `None` for other kinds.
+#[must_use]
+pub fn replica_specs(kind: Kind) -> Option<&'static str> {
+    KINDS.iter().find(|(known, ..)| *known == kind).map(|(_, path, _)| *path)
+}
+
 pub(super) fn claim(chain: &Chain<'_>) -> Option<Claim> {
     let (job, path, types) =
         KINDS.iter().find_map(|(kind, path, types)| chain.owner(*kind).map(|job| (job, *path, *types)))?;

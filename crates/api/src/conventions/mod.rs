@@ -39,6 +39,7 @@ use crate::keys;
 use chain::Chain;
 use claim::Claim;
 
+pub use kubeflow::replica_specs;
 pub use merge::merge;
 pub use objects::{Kind, Object, Objects, Ref, Served};
 pub use ray::ray_replicas;

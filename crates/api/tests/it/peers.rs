@@ -141,6 +141,31 @@ fn workers_of_an_mpijob_whose_launcher_works_too_count_from_one() {
 }
 
 #[test]
+fn every_replica_type_of_every_training_job_is_a_role() {
+    // Types as the operators' API has them, in the order of their ranks.
+    let kinds: [(&str, &str, &[&str]); 6] = [
+        (include_str!("fixtures/pytorchjob.yaml"), "pytorchReplicaSpecs", &["Master", "Worker"]),
+        (include_str!("fixtures/tfjob.yaml"), "tfReplicaSpecs", &["Chief", "Master", "PS", "Worker", "Evaluator"]),
+        (include_str!("fixtures/xgboostjob.yaml"), "xgbReplicaSpecs", &["Master", "Worker"]),
+        (include_str!("fixtures/paddlejob.yaml"), "paddleReplicaSpecs", &["Master", "Worker"]),
+        (include_str!("fixtures/jaxjob.yaml"), "jaxReplicaSpecs", &["Worker"]),
+        (include_str!("fixtures/mpijob.yaml"), "mpiReplicaSpecs", &["Launcher", "Worker"]),
+    ];
+    for (fixture, specs, types) in kinds {
+        let replicas = |(at, name): (usize, &&str)| ((*name).to_owned(), json!({"replicas": at + 2}));
+        let all: serde_json::Map<String, Value> = types.iter().enumerate().map(replicas).collect();
+        let line = changed(fixture, &format!("/spec/{specs}"), Value::Object(all));
+        let role = |(at, name): (usize, &&str)| format!("{}:{}", name.to_ascii_lowercase(), at + 2);
+        let roles: Vec<String> = types.iter().enumerate().map(role).collect();
+        let sum: usize = (2..types.len() + 2).sum();
+        assert!(
+            line.contains(&format!("/{sum} ")) && line.contains(&format!("[{}]", roles.join(" "))),
+            "{specs}: {line}"
+        );
+    }
+}
+
+#[test]
 fn a_raycluster_that_asks_is_a_gang_of_head_and_hosts() {
     let fixture = include_str!("fixtures/raycluster.yaml");
     check(fixture, "ray tune-4a400000 ?/7 role=tpu rank=5 [head:1 tpu:6]");

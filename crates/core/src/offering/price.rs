@@ -408,6 +408,12 @@ mod tests {
         for list in &lists {
             for (name, micros) in &list.prices {
                 let elsewhere = reference.prices.get(name).copied().or_else(|| on_demand_price(name));
+                // The list of the Region that others are compared with: what Muster knows without any list.
+                let known = on_demand_price(name).filter(|_| list.region == STAND_IN);
+                assert!(
+                    known.is_none_or(|known| known.abs_diff(*micros) <= known / 100),
+                    "{name} costs {micros}: {known:?}"
+                );
                 if let Some(elsewhere) = elsewhere {
                     compared += 1;
                     let like = elsewhere / 2 < *micros && *micros < elsewhere * 2;

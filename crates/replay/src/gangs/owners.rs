@@ -21,16 +21,6 @@ use serde_json::Value;
 use super::{Finder, Known, created, is_ours};
 use crate::dump::Dump;
 
-/// Replica specs of each training job.
-const REPLICAS: [(Kind, &str); 6] = [
-    (Kind::PyTorchJob, "/pytorchReplicaSpecs"),
-    (Kind::TfJob, "/tfReplicaSpecs"),
-    (Kind::XgBoostJob, "/xgbReplicaSpecs"),
-    (Kind::PaddleJob, "/paddleReplicaSpecs"),
-    (Kind::JaxJob, "/jaxReplicaSpecs"),
-    (Kind::MpiJob, "/mpiReplicaSpecs"),
-];
-
 /// Jobs that the JobSets of the dump still have to make, under UIDs of ours.
 pub(super) fn jobs(dump: &Dump) -> Vec<Job> {
     let name_of = |metadata: &ObjectMeta| (metadata.namespace.clone(), metadata.name.clone());
@@ -182,8 +172,8 @@ fn leader_worker_set(owner: &Object) -> Vec<Pod> {
 
 fn training_job(owner: &Object) -> Vec<Pod> {
     let mut pods = Vec::new();
-    let path = REPLICAS.iter().find(|(kind, _)| *kind == owner.kind).map_or("", |(_, path)| path);
-    let specs = owner.spec.pointer(path).and_then(Value::as_object);
+    let path = conventions::replica_specs(owner.kind);
+    let specs = path.and_then(|path| owner.spec.pointer(path)?.as_object());
     for (role, spec) in specs.into_iter().flatten() {
         for index in 0..count(spec, "/replicas", 1) {
             let labels = [
