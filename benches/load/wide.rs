@@ -40,14 +40,16 @@ pub(crate) async fn run(bench: &Bench, members: usize) -> anyhow::Result<Value> 
                 .build()
         })
         .collect();
-    let answers = Arc::new(Mutex::new(Vec::new()));
+    let answers = Arc::new(Mutex::new(Answers::default()));
     let asking = tokio::spawn(ask(stack.extender(), members, Arc::clone(&answers)));
     let started = Instant::now();
     create(&client, &format!("/api/v1/namespaces/{NAMESPACE}/pods"), pods).await?;
     tokio::time::timeout(DEADLINE, watching).await???;
     let took = started.elapsed();
     asking.abort();
-    let mut answers = answers.lock().map(|answers| answers.clone()).unwrap_or_default();
+    let Answers { took: mut answers, refused } = answers.lock().map(|answers| answers.clone()).unwrap_or_default();
+    // Without an answer nothing is known of how long one takes.
+    anyhow::ensure!(!answers.is_empty(), "filter answered nothing for an ordinary pod: {refused:?}");
     answers.sort_unstable();
     let slow = answers.get(answers.len() * 99 / 100).copied().unwrap_or_default();
     let entries = audit::read(&stack.cluster.audit_log())?;
@@ -106,8 +108,16 @@ pub(crate) async fn run(bench: &Bench, members: usize) -> anyhow::Result<Value> 
     Ok(figures)
 }
 
+/// What became of questions about the ordinary pod.
+#[derive(Clone, Debug, Default)]
+struct Answers {
+    took: Vec<Duration>,
+    /// The last refusal.
+    refused: Option<String>,
+}
+
 /// Asks again and again where an ordinary pod may go, with every node on offer, as kube-scheduler does.
-async fn ask(extender: SocketAddr, nodes: usize, answers: Arc<Mutex<Vec<Duration>>>) {
+async fn ask(extender: SocketAddr, nodes: usize, answers: Arc<Mutex<Answers>>) {
     let mut pod = TestPod::new("ordinary").build();
     pod.metadata.namespace = Some(NAMESPACE.to_owned());
     pod.metadata.uid = Some("ordinary".to_owned());
@@ -117,11 +127,11 @@ async fn ask(extender: SocketAddr, nodes: usize, answers: Arc<Mutex<Vec<Duration
     loop {
         ticks.tick().await;
         let started = Instant::now();
-        // One that is refused while everything is busy is answered too, only sooner.
-        if request(extender, "POST", "/filter", &body).await.is_ok()
-            && let Ok(mut answers) = answers.lock()
-        {
-            answers.push(started.elapsed());
+        let answer = request(extender, "POST", "/v1/sync/filter", &body).await;
+        let Ok(mut answers) = answers.lock() else { return };
+        match answer {
+            Ok(_) => answers.took.push(started.elapsed()),
+            Err(error) => answers.refused = Some(error.to_string()),
         }
     }
 }

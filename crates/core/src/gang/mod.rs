@@ -475,7 +475,7 @@ pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
     for turn in turns {
         working.gang(&turn.key, &mut pass);
     }
-    let freed = |pod: &&Arc<Pod>| pod.membership == Membership::Single && pod.gated && pod.ours && pod.is_live();
+    let freed = |pod: &&Arc<Pod>| pod.gated && pod.ours && pod.is_live() && pod.membership == Membership::Single;
     let mut freed: Vec<&Arc<Pod>> = world.snapshot.pods.values().filter(freed).collect();
     // The map of pods has no order of its own.
     freed.sort_by(|a, b| (&a.key, &a.uid).cmp(&(&b.key, &b.uid)));

@@ -44,12 +44,13 @@ fn is_refused_by_us(pod: &Pod) -> bool {
     let ours = |(reason, message): &(Arc<str>, Arc<str>)| {
         &**reason == "Unschedulable" && Rejection::ALL.iter().any(|one| message.contains(one.as_str()))
     };
-    pod.membership == Membership::Single
+    // Every pod of the cluster is asked in each pass: what most of them lack comes first.
+    pod.node.is_none()
         && pod.ours
-        && pod.is_live()
-        && pod.node.is_none()
         && !pod.gated
         && pod.foreign_gate.is_none()
+        && pod.is_live()
+        && pod.membership == Membership::Single
         && pod.unscheduled.as_ref().is_some_and(ours)
 }
 
