@@ -530,33 +530,44 @@ mod tests {
 
     use super::*;
 
-    /// An API server whose Node somebody else edits just before each of the first `conflicts` patches; and the versions they were for.
-    fn contended(conflicts: usize) -> (Client, Arc<Mutex<Vec<String>>>) {
-        let patched: Arc<Mutex<Vec<String>>> = Arc::default();
-        let seen = Arc::clone(&patched);
+    /// An API server that answers each request, of a method with a body, with a status and an object.
+    fn serving(
+        answer: impl Fn(&http::Method, &serde_json::Value) -> (u16, serde_json::Value) + Clone + Send + 'static,
+    ) -> Client {
         let service = tower::service_fn(move |request: http::Request<Body>| {
-            let seen = Arc::clone(&seen);
+            let answer = answer.clone();
             async move {
                 let (parts, body) = request.into_parts();
                 let body = body.collect_bytes().await.unwrap();
-                let mut seen = seen.lock().unwrap();
-                let mut status = 200;
-                if parts.method == http::Method::PATCH {
-                    let patch: serde_json::Value = serde_json::from_slice(&body).unwrap();
-                    seen.push(patch["metadata"]["resourceVersion"].as_str().unwrap().to_owned());
-                    status = if seen.len() <= conflicts { 409 } else { 200 };
-                }
-                let answer = if status == 409 {
-                    json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409, "message": "modified"})
-                } else {
-                    let taints = json!([{"key": keys::UNREGISTERED, "effect": "NoExecute"}]);
-                    json!({"metadata": {"name": "n", "resourceVersion": seen.len().to_string()}, "spec": {"taints": taints}})
-                };
+                let asked = serde_json::from_slice(&body).unwrap_or_default();
+                let (status, answer) = answer(&parts.method, &asked);
                 let answer = http::Response::builder().status(status).body(Body::from(answer.to_string().into_bytes()));
                 Ok::<_, std::convert::Infallible>(answer.unwrap())
             }
         });
-        (Client::new(service, "default"), patched)
+        Client::new(service, "default")
+    }
+
+    /// An API server whose Node somebody else edits just before each of the first `conflicts` patches; and the versions they were for.
+    fn contended(conflicts: usize) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let patched: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = Arc::clone(&patched);
+        let client = serving(move |method, asked| {
+            let mut seen = seen.lock().unwrap();
+            if method == http::Method::PATCH {
+                seen.push(asked["metadata"]["resourceVersion"].as_str().unwrap().to_owned());
+                if seen.len() <= conflicts {
+                    let conflict = json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409, "message": "modified"});
+                    return (409, conflict);
+                }
+            }
+            let taints = json!([{"key": keys::UNREGISTERED, "effect": "NoExecute"}]);
+            (
+                200,
+                json!({"metadata": {"name": "n", "resourceVersion": seen.len().to_string()}, "spec": {"taints": taints}}),
+            )
+        });
+        (client, patched)
     }
 
     fn untainted(node: &NodeObject) -> Option<serde_json::Value> {
@@ -590,22 +601,15 @@ mod tests {
     fn listening() -> (Client, Arc<Mutex<Vec<serde_json::Value>>>) {
         let asked: Arc<Mutex<Vec<serde_json::Value>>> = Arc::default();
         let seen = Arc::clone(&asked);
-        let service = tower::service_fn(move |request: http::Request<Body>| {
-            let seen = Arc::clone(&seen);
-            async move {
-                let (parts, body) = request.into_parts();
-                let body = body.collect_bytes().await.unwrap();
-                let mut answer =
-                    json!({"metadata": {"name": "n", "uid": "u-1"}, "spec": {"providerID": "aws:///a/i-1"}});
-                if parts.method != http::Method::GET {
-                    seen.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
-                    answer = json!({"kind": "Status", "status": "Success", "code": 200, "message": "", "reason": ""});
-                }
-                let answer = http::Response::builder().status(200).body(Body::from(answer.to_string().into_bytes()));
-                Ok::<_, std::convert::Infallible>(answer.unwrap())
+        let client = serving(move |method, asked| {
+            if method == http::Method::GET {
+                let spec = json!({"providerID": "aws:///a/i-1"});
+                return (200, json!({"metadata": {"name": "n", "uid": "u-1"}, "spec": spec}));
             }
+            seen.lock().unwrap().push(asked.clone());
+            (200, json!({"kind": "Status", "status": "Success", "code": 200, "message": "", "reason": ""}))
         });
-        (Client::new(service, "default"), asked)
+        (client, asked)
     }
 
     #[tokio::test]

@@ -277,12 +277,22 @@ pub struct Scratch {
     pub group_looks: u32,
     /// The attempt whose parameters this process wrote, until its call is sent: its answer is no replay's.
     pub first: Option<u32>,
-    /// The attempt whose call is not sent any more, and how often what it made was looked for since.
+    /// How often what an attempt made was looked for since its call was sent for the last time.
     #[serde(default)]
-    pub last_looks: Option<(u32, u32)>,
+    pub last_looks: Option<LastLooks>,
     /// Of a batch for pods of no gang: when a status was decided last that says how far its nodes are.
     #[serde(default)]
     pub progressed: Option<Timestamp>,
+}
+
+/// What is looked for once its call is not sent any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LastLooks {
+    /// Number of the attempt.
+    pub attempt: u32,
+    /// How often it was looked for.
+    pub looks: u32,
 }
 
 /// A change with what EC2 reported.

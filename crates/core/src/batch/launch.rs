@@ -6,7 +6,7 @@ use super::candidates::{back_off, group_name};
 use super::case::{Case, Step, Stop, Turn, failed, later};
 use super::claim::reserves;
 use super::counted::counted;
-use super::decision::{Change, Made, Note, Refused, Requeue, Scratch};
+use super::decision::{Change, LastLooks, Made, Note, Refused, Requeue, Scratch};
 use super::judge::{Confirm, Verdict, Why, capacity_pools, judge, launched_as};
 use super::{owner, rollback};
 use crate::ec2::blame::Blame;
@@ -299,13 +299,14 @@ const FIRST_LOOK_AFTER: i64 = 4;
 
 /// How often what an attempt made was looked for since its call was sent for the last time; `None`: it may be sent again.
 pub(super) fn last_looks(case: &Case<'_>, attempt: &Attempt) -> Option<u32> {
-    case.memory.scratch.last_looks.filter(|(number, _)| *number == attempt.number).map(|(_, looks)| looks)
+    case.memory.scratch.last_looks.filter(|last| last.attempt == attempt.number).map(|last| last.looks)
 }
 
 /// Looks once more, later, without another call. What the last answer named is written down.
 pub(super) fn look_later(case: &Case<'_>, status: BatchStatus, looks: u32) -> Turn {
     let requeue = Requeue::Pause(later(case.now(), FIRST_LOOK_AFTER << looks.min(LAST_LOOKS)));
-    let last_looks = status.last().map(|attempt| (attempt.number, looks.saturating_add(1)));
+    let looked = looks.saturating_add(1);
+    let last_looks = status.last().map(|attempt| LastLooks { attempt: attempt.number, looks: looked });
     let turn = if status == case.batch.status { Turn::wait(requeue) } else { Turn::write(status).requeue(requeue) };
     turn.scratch(Scratch { last_looks, ..case.memory.scratch })
 }

@@ -52,8 +52,9 @@ pub use collect::{
     Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, SweepRound, collect, next_round, sweep_round,
 };
 pub use decision::{
-    BatchEvent, Before, Change, Converge, Decision, Done, Failure, JoinClocks, Keys, Look, Made, Memory, Note,
-    OwnerLook, Probe, Probes, Refused, Report, Requeue, Scratch, Settings, Sight, Supply, WantedLevels, Working, World,
+    BatchEvent, Before, Change, Converge, Decision, Done, Failure, JoinClocks, Keys, LastLooks, Look, Made, Memory,
+    Note, OwnerLook, Probe, Probes, Refused, Report, Requeue, Scratch, Settings, Sight, Supply, WantedLevels, Working,
+    World,
 };
 pub use events::gone;
 pub use held::{HeldCost, held_cost};

@@ -72,7 +72,7 @@ pub(super) fn lost_in_use(case: &Case<'_>) -> Step<Turn> {
     let gone: BTreeSet<InstanceId> = lost(&status, now).into_iter().map(|instance| instance.id.clone()).collect();
     // A gang may run before its batch is called in use.
     if gone.len() < status.instances.len() && survives(case, &status, &gone) {
-        return Ok(shrink(status, &gone));
+        return Ok(shrink(status, &gone, KEEPS_MINIMUM));
     }
     let causes: BTreeMap<InstanceId, String> = lost(&status, now)
         .into_iter()
@@ -100,20 +100,22 @@ fn survives(case: &Case<'_>, status: &BatchStatus, gone: &BTreeSet<InstanceId>) 
     gang.phase == Some(Phase::Bound) && u32::try_from(stay.count()).is_ok_and(|stay| stay >= gang.minimum.max(1))
 }
 
+/// Why a gang goes on with fewer nodes.
+const KEEPS_MINIMUM: &str = "the gang keeps its minimum";
+
 /// The recorded count goes down before any instance does.
-fn shrink(mut status: BatchStatus, gone: &BTreeSet<InstanceId>) -> Turn {
-    let instances = std::mem::take(&mut status.instances);
-    let (lost, kept): (Vec<_>, Vec<_>) = instances.into_iter().partition(|one| gone.contains(&one.id));
-    let left = u32::try_from(kept.len()).unwrap_or(u32::MAX);
+fn shrink(mut status: BatchStatus, gone: &BTreeSet<InstanceId>, why: &str) -> Turn {
+    let (lost, kept): (Vec<_>, Vec<_>) = status.instances.into_iter().partition(|one| gone.contains(&one.id));
+    status.instances = kept;
+    let left = u32::try_from(status.instances.len()).unwrap_or(u32::MAX);
     let less = status.count.saturating_sub(left);
     resize(&mut status, left);
     status.ready_count = status.ready_count.min(left);
-    status.instances = kept;
     status.replaced.extend(lost);
     status.message = Some(format!("{} lost; its gang goes on with {left}", counted(less, "node")));
     let ids: Vec<&str> = gone.iter().map(InstanceId::as_str).collect();
     let without = if ids.is_empty() { format!("the {less} that were not replaced") } else { ids.join(", ") };
-    let message = format!("the gang keeps its minimum without {without}");
+    let message = format!("{why} without {without}");
     Turn::write(status).event("Shrunk", message, false)
 }
 
@@ -151,14 +153,13 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, lost: &BTreeMap<In
         return rollback::violated(case, status, &ids, why);
     };
     // EC2 may have started more than it was asked for, and what serves was kept: that is not launched once more.
-    let kept = status.instances.iter().filter(|one| !lost.contains_key(&one.id)).count();
+    let kept = status.instances.len().saturating_sub(lost.len());
     let lacking = case.batch.spec.count.saturating_sub(u32::try_from(kept).unwrap_or(u32::MAX));
     if lacking == 0 {
-        return shrink(status, &lost.keys().cloned().collect());
+        return shrink(status, &lost.keys().cloned().collect(), "no more nodes were asked for than are left");
     }
     let ends = ends_with_block(&status, &won);
-    let instances = std::mem::take(&mut status.instances);
-    let (gone, kept): (Vec<_>, Vec<_>) = instances.into_iter().partition(|one| lost.contains_key(&one.id));
+    let (gone, kept): (Vec<_>, Vec<_>) = status.instances.into_iter().partition(|one| lost.contains_key(&one.id));
     status.instances = kept;
     let ready = status.instances.iter().filter(|instance| instance.state == MemberState::Ready).count();
     status.ready_count = u32::try_from(ready).unwrap_or(u32::MAX);
@@ -184,7 +185,7 @@ pub(super) fn begin(case: &Case<'_>, mut status: BatchStatus, lost: &BTreeMap<In
     }
     let parameters = whole(&stored.value, count, number, &status);
     status.attempt = number;
-    status.message = Some(format!("replacing {} of {} in place: {why}", lost.len(), counted(status.count, "node")));
+    status.message = Some(format!("replacing {count} of {} in place: {why}", counted(status.count, "node")));
     let replaces = lost.keys().cloned().collect();
     // It replaces what was kept, and tries nothing out.
     status.attempts.push(launching(Attempt { replaces, started: Some(now), probe: false, ..won }, parameters));
@@ -486,7 +487,7 @@ fn give_up(case: &Case<'_>, why: &str) -> Turn {
     if survives(case, &status, &BTreeSet::new()) {
         // It came, or went on, while the replacement was tried, and nothing makes it leave.
         status.phase = BatchPhase::InUse;
-        return shrink(status, &BTreeSet::new());
+        return shrink(status, &BTreeSet::new(), KEEPS_MINIMUM);
     }
     let there = occupants(case, &status);
     if !there.is_empty() {

@@ -74,8 +74,7 @@ fn nodes(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
                 if let Err(misfit) = fit::fits(&shape, node, &usage) {
                     faults.push(format!("pod {pod} does not fit {name}: {misfit}"));
                 }
-                let preferred = class.preferred_nodes.iter().all(|term| fit::term_matches(term, node));
-                if !preferred || class.heeds_soft_taints && fit::soft_taint(&class.shape, node) {
+                if !keeps_preferences(class, node) {
                     faults.push(format!("pod {pod} would rather have another node than {name}"));
                 }
                 usage.requested.add(&shape.requests);
@@ -114,6 +113,12 @@ fn nodes(problem: &Problem, plan: &Plan, faults: &mut Vec<String>) {
     }
 }
 
+/// Whether a node is what pods of the class still prefer.
+fn keeps_preferences(class: &Class, node: &Node) -> bool {
+    class.preferred_nodes.iter().all(|term| fit::term_matches(term, node))
+        && !(class.heeds_soft_taints && fit::soft_taint(&class.shape, node))
+}
+
 /// The pods of a new node, if what they take just adds up: whoever comes last decides then whether all of them fit.
 struct Together<'p> {
     classes: Vec<&'p Class>,
@@ -137,11 +142,10 @@ impl<'p> Together<'p> {
         let node = &*offer.node;
         let free = |name: &str| fit::free_of(&node.allocatable, &offer.overhead.requested, name);
         self.requested.iter().all(|(name, amount)| amount <= free(name.as_str()))
-            && self.classes.iter().all(|class| {
-                fit::accepts(&class.shape, node).is_ok()
-                    && class.preferred_nodes.iter().all(|term| fit::term_matches(term, node))
-                    && !(class.heeds_soft_taints && fit::soft_taint(&class.shape, node))
-            })
+            && self
+                .classes
+                .iter()
+                .all(|class| fit::accepts(&class.shape, node).is_ok() && keeps_preferences(class, node))
     }
 }
 

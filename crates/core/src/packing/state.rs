@@ -133,61 +133,68 @@ impl<'c, 'p> State<'c, 'p> {
         if !slot.mask.meets(&compiled.takes[class]) || !compiled.together_above(class, &slot.counts, None, self.least) {
             return None;
         }
-        let before = compiled.offer(slot.offer).price;
         let tied = |(other, _): &(usize, u32)| self.topology.links(*other);
-        if self.topology.links(class) && slot.counts.iter().any(tied) {
+        if self.topology.links(class) && self.topology.is_settled(class) && slot.counts.iter().any(tied) {
             // It stays in its cell.
             let spot = Spot { slot: at, kind: Kind::Offer(slot.offer) };
-            if self.topology.is_settled(class) && !self.topology.allows(&self.counts, class, spot) {
+            if !self.topology.allows(&self.counts, class, spot) {
                 return None;
             }
         }
         let load: Load = slot.load.iter().zip(&*need).map(|(load, need)| load.saturating_add(*need)).collect();
-        self.first(at, class, (&slot.mask, None), &load, Some(at), before)
+        self.first(class, &slot.mask, None, &load, Some(at))
     }
 
-    /// What a new node with such a load and a pod of the class may become, of those in `mask`.
-    fn grown(&self, mask: &Bits, class: usize, load: &[i64]) -> Bits {
+    /// What a new node with such a load, a pod of the class among it, may become, of those in `mask` and in a cell.
+    fn grown(&self, class: usize, mask: &Bits, cell: Option<usize>, load: &[i64]) -> Bits {
         let mut mask = mask.clone();
         mask.intersect(&self.compiled.takes[class]);
         self.compiled.holding(&mut mask, load);
+        if let Some(cell) = cell {
+            mask.intersect(&self.topology.cells[cell]);
+        }
         mask
     }
 
-    /// The cheapest way of those in a mask, and in a cell, for a node with such a load.
+    /// The cheapest of the offers in `mask`, and in a cell, for a node with such a load, the pod of the class among it. `now` is the
+    /// node that grows; a new one where there is none.
     fn first(
         &self,
-        at: usize,
         class: usize,
-        (mask, inside): (&Bits, Option<usize>),
+        mask: &Bits,
+        cell: Option<usize>,
         load: &[i64],
         now: Option<usize>,
-        before: u64,
     ) -> Option<Fitted> {
         let (compiled, topology) = (self.compiled, self.topology);
         if compiled.varied || !topology.is_settled(class) {
-            let mut mask = self.grown(mask, class, load);
-            inside.iter().for_each(|cell| mask.intersect(&topology.cells[*cell]));
-            return self.best(at, class, &mask, now, before);
+            return self.best(class, &self.grown(class, mask, cell, load), now);
         }
         // Offers are looked at in the order of their prices until one does. What else the node may become is only asked of the one
         // that is chosen.
         let mut sets = compiled.enough(load)?;
         sets.push(&compiled.takes[class]);
-        sets.extend(inside.map(|cell| &topology.cells[cell]));
-        let links = topology.links(class);
+        sets.extend(cell.map(|cell| &topology.cells[cell]));
         let offer = mask.shared_with(&sets).find(|offer| self.may(*offer, now))?;
-        let spot = Spot { slot: at, kind: Kind::Offer(offer) };
-        if links && !topology.allows(&self.counts, class, spot) {
-            // Another cell may do.
-            let mut mask = self.grown(mask, class, load);
-            inside.iter().for_each(|cell| mask.intersect(&topology.cells[*cell]));
-            mask.subtract(&topology.cells[topology.cell_of[offer]]);
-            return self.best(at, class, &mask, now, before);
+        if !topology.links(class) {
+            return Some(self.fitted(now, offer, Becomes::In(None)));
         }
-        let rise = compiled.offer(offer).price.saturating_sub(before);
-        let cell = links.then(|| topology.cell_of[offer]);
-        Some(Fitted { slot: at, becomes: Becomes::In(cell), offer, rise })
+        let (slot, found) = (now.unwrap_or(self.slots.len()), topology.cell_of[offer]);
+        if topology.allows(&self.counts, class, Spot { slot, kind: Kind::Offer(offer) }) {
+            return Some(self.fitted(now, offer, Becomes::In(Some(found))));
+        }
+        // Another cell may do.
+        let mut others = self.grown(class, mask, cell, load);
+        others.subtract(&topology.cells[found]);
+        self.best(class, &others, now)
+    }
+
+    /// One more pod on the node `now`, or on a new one, which is an offer then.
+    fn fitted(&self, now: Option<usize>, offer: usize, becomes: Becomes) -> Fitted {
+        let price = |offer: usize| self.compiled.offer(offer).price;
+        let before = now.map_or(0, |now| price(self.slots[now].offer));
+        let slot = now.unwrap_or(self.slots.len());
+        Fitted { slot, becomes, offer, rise: price(offer).saturating_sub(before) }
     }
 
     /// The same for a new node that holds pods, and only if it does.
@@ -219,7 +226,7 @@ impl<'c, 'p> State<'c, 'p> {
             return None;
         }
         let need = self.compiled.need(class, &[], None);
-        self.first(self.slots.len(), class, (&self.tier, Some(cell)), &need, None, 0)
+        self.first(class, &self.tier, Some(cell), &need, None)
     }
 
     /// How a new node for one pod of the class would come as an offer, and as nothing else.
@@ -360,16 +367,12 @@ impl<'c, 'p> State<'c, 'p> {
             return None;
         }
         let need = self.compiled.need(class, &[], None);
-        self.first(self.slots.len(), class, (&self.tier, None), &need, None, 0)
+        self.first(class, &self.tier, None, &need, None)
     }
 
     /// The cheapest way among `mask`, cell by cell where the class has anything to do with a counter.
-    fn best(&self, at: usize, class: usize, mask: &Bits, now: Option<usize>, before: u64) -> Option<Fitted> {
-        let fitted = |mask: Bits| {
-            let offer = self.cheapest(&mask, now)?;
-            let rise = self.compiled.offer(offer).price.saturating_sub(before);
-            Some(Fitted { slot: at, becomes: Becomes::Of(mask), offer, rise })
-        };
+    fn best(&self, class: usize, mask: &Bits, now: Option<usize>) -> Option<Fitted> {
+        let fitted = |mask: Bits| Some(self.fitted(now, self.cheapest(&mask, now)?, Becomes::Of(mask)));
         if !self.topology.links(class) {
             return fitted(mask.clone());
         }
@@ -379,7 +382,7 @@ impl<'c, 'p> State<'c, 'p> {
             inside.intersect(cell);
             self.topology.settle(class, &mut inside);
             let Some(found) = fitted(inside) else { continue };
-            let spot = Spot { slot: at, kind: Kind::Offer(found.offer) };
+            let spot = Spot { slot: found.slot, kind: Kind::Offer(found.offer) };
             let better = best.as_ref().is_none_or(|best| found.rise < best.rise);
             if better && self.topology.allows(&self.counts, class, spot) {
                 best = Some(found);
@@ -429,15 +432,21 @@ impl<'c, 'p> State<'c, 'p> {
     pub(super) fn put(&mut self, class: usize, fitted: Fitted) -> usize {
         let at = fitted.slot;
         if at == self.slots.len() {
-            let offer = fitted.offer;
-            let mask = self.becoming_of(fitted.becomes, class, &self.tier, &[], &[]);
-            let more = self.more(offer, &mask);
             let load = vec![0; self.compiled.resources.len()];
-            self.slots.push(Slot { existing: None, load, counts: Vec::new(), mask, offer, more });
+            let (mask, offer) = (self.tier.clone(), fitted.offer);
+            self.slots.push(Slot { existing: None, load, counts: Vec::new(), mask, offer, more: Vec::new() });
             self.charge(at, 1);
-        } else if self.slots[at].existing.is_none() {
-            let slot = &self.slots[at];
-            let mask = self.becoming_of(fitted.becomes, class, &slot.mask, &slot.load, &slot.counts);
+        }
+        let slot = &self.slots[at];
+        if slot.existing.is_none() {
+            let mask = match fitted.becomes {
+                Becomes::Of(mask) => mask,
+                Becomes::In(cell) => {
+                    let mut load = slot.load.clone();
+                    self.compiled.load(&mut load, class, 1, &slot.counts, None);
+                    self.grown(class, &slot.mask, cell, &load)
+                }
+            };
             self.turn_into(at, fitted.offer, mask);
         }
         let slot = &mut self.slots[at];
@@ -445,23 +454,6 @@ impl<'c, 'p> State<'c, 'p> {
         let kind = slot.existing.map_or(Kind::Offer(slot.offer), Kind::Existing);
         self.topology.count(&mut self.counts, class, Spot { slot: at, kind }, true);
         at
-    }
-
-    /// What a node with such a load and such pods may become, of those in `mask`, with one more pod of the class.
-    fn becoming_of(&self, becomes: Becomes, class: usize, mask: &Bits, load: &[i64], counts: &[(usize, u32)]) -> Bits {
-        match becomes {
-            Becomes::Of(mask) => mask,
-            Becomes::In(cell) => {
-                let mut load: Load =
-                    if load.is_empty() { SmallVec::from_elem(0, self.compiled.resources.len()) } else { load.into() };
-                self.compiled.load(&mut load, class, 1, counts, None);
-                let mut mask = self.grown(mask, class, &load);
-                if let Some(cell) = cell {
-                    mask.intersect(&self.topology.cells[cell]);
-                }
-                mask
-            }
-        }
     }
 
     /// Opens `number` new nodes with the same pods of classes that no counter concerns.

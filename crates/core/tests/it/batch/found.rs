@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{
-    Change, Converge, Decision, Done, JoinClocks, Look, Memory, Sight, WantedLevels, World, pass,
+    Change, Converge, Decision, Done, JoinClocks, LastLooks, Look, Memory, Sight, WantedLevels, World, pass,
 };
 use muster_core::ec2::{
     CapacityType, GroupState, LaunchParameters, LaunchWay, PlacementGroup, ResourceKind, TAG_BATCH, TAG_CLUSTER_UID,
@@ -403,7 +403,7 @@ fn after_a_launch_whose_outcome_was_open_the_next_attempt_has_a_placement_group_
         let memory = setup.memory.entry("a-1".to_owned()).or_default();
         if replayed {
             // Its last call is over, and what it made was looked for.
-            memory.scratch.last_looks = Some((1, 3));
+            memory.scratch.last_looks = Some(LastLooks { attempt: 1, looks: 3 });
             let (name, id) = ("muster-a-1".to_owned(), "pg-1".to_owned());
             let tags = parameters.tags.of(ResourceKind::PlacementGroup);
             let group = PlacementGroup { name, id, state: GroupState::Available, strategy: "cluster".to_owned(), tags };

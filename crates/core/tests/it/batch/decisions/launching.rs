@@ -1,6 +1,6 @@
 //! A batch with an attempt under way: its group, its template, its call, and what every answer to it means.
 
-use muster_core::batch::{Change, Look, Made, Sight};
+use muster_core::batch::{Change, LastLooks, Look, Made, Sight};
 use muster_core::ec2::{
     CallError, CapacityType, FleetError, GroupState, InstanceState, LaunchAnswer, LaunchWay, PlacementGroup,
     ResourceKind, Tags, Target,
@@ -319,7 +319,8 @@ fn a_launch_whose_outcome_is_open_is_looked_for_and_sent_again_until_it_counts_a
         open(|attempt| attempt.fleet = Some("fleet-1".to_owned())).answered(false, timed_out()).saw(look, sight)
     };
     let looked = |number, looks| {
-        open(|attempt| attempt.sweeps = 4).with(|one| one.memory.scratch.last_looks = Some((number, looks)))
+        open(|attempt| attempt.sweeps = 4)
+            .with(|one| one.memory.scratch.last_looks = Some(LastLooks { attempt: number, looks }))
     };
     let few: [(&str, InstanceState); 2] = [("i-1", RUNNING), ("i-2", RUNNING)];
     let ended = [("i-1", InstanceState::Terminated), ("i-2", InstanceState::ShuttingDown)];

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_core::batch::{Change, Look, Made, OwnerLook, Sight};
+use muster_core::batch::{Change, LastLooks, Look, Made, OwnerLook, Sight};
 use muster_core::ec2::{
     CallError, CapacityType, FleetError, InstanceState, LaunchAnswer, NoticeKind, TAG_CLUSTER_UID, Tags, Target,
 };
@@ -300,7 +300,7 @@ fn a_replacement_is_sent_until_there_is_an_answer_and_one_that_does_not_come_end
     let timed_out = || Err(error("CreateFleet", None));
     let looked = |number, looks| {
         cleared(third(replacing(|attempt| attempt.sweeps = 4), GONE))
-            .with(|scene| scene.memory.scratch.last_looks = Some((number, looks)))
+            .with(|scene| scene.memory.scratch.last_looks = Some(LastLooks { attempt: number, looks }))
     };
     let unknown = |sweeps: u32| replacing(|attempt| attempt.sweeps = sweeps).answered(false, timed_out());
     let one: [(&str, InstanceState); 1] = [("i-4", RUNNING)];
