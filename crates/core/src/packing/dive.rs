@@ -95,33 +95,55 @@ pub(super) fn dived<'c, 'p>(
     plain: &[(usize, u32)],
     prices: &Prices,
 ) -> Option<State<'c, 'p>> {
-    // A pattern says how many of each shape a node holds, and not which of them keep each other off it.
-    let are_apart = |class: usize| {
-        let apart = state.compiled.apart[class].as_ref();
-        apart.is_some_and(|apart| plain.iter().any(|(other, count)| *count > 0 && apart.contains(*other)))
-    };
-    if plain.iter().any(|(class, count)| *count > 0 && are_apart(*class)) {
+    let mut tried = state.clone();
+    let (mut solved, mut missing) = (false, Vec::new());
+    for group in groups(state, plain) {
+        let mut left = Left::new(state, &group);
+        solved |= launched(state, &mut tried, &mut left);
+        missing.extend(left.listed());
+    }
+    state.work = tried.work;
+    tried.solved.clone_from(&state.solved);
+    if !solved {
         return None;
     }
+    // What limits forbid, or what there was no budget for.
+    fill::packed(&mut tried, &mut missing, prices);
+    Some(tried)
+}
+
+/// Classes of which none keeps off the nodes of another one of its group: a pattern says how many of each shape a node holds, and not
+/// who may stand beside whom.
+fn groups(state: &State<'_, '_>, plain: &[(usize, u32)]) -> Vec<Vec<(usize, u32)>> {
+    let mut groups: Vec<Vec<(usize, u32)>> = Vec::new();
+    for (class, count) in plain.iter().copied().filter(|(_, count)| *count > 0) {
+        match groups.iter_mut().find(|group| state.compiled.apart_from(class, group)) {
+            Some(group) => group.push((class, count)),
+            None => groups.push(vec![(class, count)]),
+        }
+    }
+    groups
+}
+
+/// Launches nodes for a group as long as there is a programme for who is left; `false` if there was none.
+fn launched<'c, 'p>(state: &mut State<'c, 'p>, tried: &mut State<'c, 'p>, left: &mut Left) -> bool {
     let most = state.compiled.problem.budget.columns;
-    let mut tried = state.clone();
-    let mut left = Left::new(state, plain);
     let mut solved = false;
     loop {
         let wanted = left.listed();
         if wanted.is_empty() {
             break;
         }
-        if let Some(packing) = exact::pack(&mut tried, &wanted, LEFT_PATTERNS).filter(|_| solved) {
+        if let Some(packing) = exact::pack(tried, &wanted, LEFT_PATTERNS).filter(|_| solved) {
             packing.iter().for_each(|(_, counts)| {
-                left.launch(&mut tried, counts, 1);
+                left.launch(tried, counts, 1);
             });
             break;
         }
         let budget = most.saturating_sub(tried.work.columns);
         let Some(columns) = columns::solve(state.compiled, &state.tier, &wanted, budget) else { break };
         tried.work.columns += columns.steps;
-        let goes_on = left.launch_whole(&mut tried, &columns);
+        let goes_on = left.launch_whole(tried, &columns);
         if !solved {
             state.solved.get_or_insert_with(|| Arc::new(Solved::new(&state.tier, &wanted, columns)));
         }
@@ -130,12 +152,5 @@ pub(super) fn dived<'c, 'p>(
             break;
         }
     }
-    state.work = tried.work;
-    tried.solved.clone_from(&state.solved);
-    if !solved {
-        return None;
-    }
-    // What limits forbid, or what there was no budget for.
-    fill::packed(&mut tried, &mut left.listed(), prices);
-    Some(tried)
+    solved
 }

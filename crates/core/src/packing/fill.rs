@@ -137,15 +137,15 @@ fn fill(state: &State<'_, '_>, at: usize, plain: &[(usize, u32)], prices: &Price
         let fits =
             request.iter().zip(&free).filter(|(need, _)| **need > 0).map(|(need, free)| free.max(&0) / need).min();
         let mut count = fits.map_or(*left, |fits| u32::try_from(fits).unwrap_or(u32::MAX).min(*left));
-        if count > 0
-            && (compiled.apart[*class].is_some()
-                || !compiled.caps[*class].is_empty()
-                || counts.iter().any(|(other, _)| !compiled.caps[*other].is_empty()))
-        {
-            count = 1;
-            if !compiled.together(*class, &counts, None) {
-                continue;
-            }
+        // The number of those that are spread is held pod by pod, and who keeps others like it off a node stands there alone.
+        let by_number =
+            !compiled.caps[*class].is_empty() || counts.iter().any(|(other, _)| !compiled.caps[*other].is_empty());
+        let apart = compiled.apart[*class].as_ref();
+        if count > 0 && (by_number || apart.is_some()) && !compiled.together(*class, &counts, None) {
+            continue;
+        }
+        if by_number || apart.is_some_and(|apart| apart.contains(*class)) {
+            count = count.min(1);
         }
         if count == 0 {
             continue;

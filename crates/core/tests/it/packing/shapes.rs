@@ -339,3 +339,20 @@ fn deployments_that_keep_off_each_other_s_nodes_share_none_however_they_would_fi
     }
     assert!(forbidden > 10, "{forbidden} of 100 would share nodes otherwise");
 }
+
+#[test]
+fn deployments_that_keep_off_each_other_s_nodes_are_packed_as_if_each_were_alone() {
+    let shapes = [(900, 3_100, 200), (3_500, 28 << 10, 200)];
+    let each: u64 = shapes.iter().map(|shape| plan(&problem(&[*shape])).cost).sum();
+    let mut both = problem(&shapes);
+    let term =
+        PodTerm { key: HOSTNAME.into(), namespaces: Some([Arc::from("ns")].into()), selector: Some(app("app-0")) };
+    both.classes[1].rules = vec![Rule::AntiAffinity(term)];
+    // Whatever finds nodes: also where hardly anything is enumerated or searched.
+    let nothing = Budget { states: 0, branches: 0, patterns: 0, ruins: 0, mending: 0, ..Budget::default() };
+    for budget in [Budget::default(), nothing, Budget { columns: 0, ..nothing }] {
+        both.budget = budget;
+        let (made, _) = over(&both);
+        assert!(made.cost * 100 <= each * 103, "{} for both, {each} for each alone: {:?}", made.cost, both.budget);
+    }
+}
