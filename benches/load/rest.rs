@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::ListParams;
 use muster::testbed::workloads::{TestJob, TestPod};
 use muster::testbed::{Component, Stack, eventually};
 use serde_json::{Value, json};
@@ -52,8 +54,14 @@ pub(crate) async fn run(bench: &Bench, jobs: usize, pods: usize, nodes: usize) -
         })
         .collect();
     create(&client, &format!("/api/v1/namespaces/{NAMESPACE}/pods"), bound).await?;
-    // The nodes' kubelets are played: their pods have all begun to run before anything is measured.
+    // The nodes' kubelets are simulated: a pod that has not begun to run yet is one that still changes.
     let cluster = &stack.cluster;
+    let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    eventually(DEADLINE, "every pod to run", || async {
+        let others = ListParams::default().fields("status.phase!=Running").limit(1);
+        Ok::<_, kube::Error>(api.list_metadata(&others).await?.items.is_empty().then_some(()))
+    })
+    .await?;
     eventually(DEADLINE, "muster to be at rest", || async move {
         let mut calm = 0;
         for _ in 0..5 {

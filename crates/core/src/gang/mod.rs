@@ -41,7 +41,7 @@ use working::alike::Alike;
 
 use crate::model::batch::{Batch, BatchPhase};
 pub use crate::model::event::GangEvent;
-use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod, Recognised};
+use crate::model::gang::{Gang, GangPlace, Phase, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::snapshot::{AssignedCapacity, Assignment, Snapshot};
 use crate::model::words::Word;
@@ -475,11 +475,8 @@ pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
     for turn in turns {
         working.gang(&turn.key, &mut pass);
     }
-    let freed = |pod: &&Arc<Pod>| pod.gated && pod.ours && pod.is_live() && pod.membership == Membership::Single;
-    let mut freed: Vec<&Arc<Pod>> = world.snapshot.pods.values().filter(freed).collect();
-    // The map of pods has no order of its own.
-    freed.sort_by(|a, b| (&a.key, &a.uid).cmp(&(&b.key, &b.uid)));
-    pass.actions.extend(freed.into_iter().map(|pod| Action::Ungate { uid: pod.uid.clone() }));
+    let freed = world.snapshot.pods.unplaced().filter(|pod| pod.gated && pod.ours);
+    pass.actions.extend(freed.map(|pod| Action::Ungate { uid: pod.uid.clone() }));
     requeue::requeue(world, &mut pass);
     pass
 }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{Action, Note, Pass, World};
 use crate::extender::{self, Assumed, Filtered, Rejection};
 use crate::fit;
-use crate::model::gang::{Gang, Membership, Pod};
+use crate::model::gang::{Gang, Pod};
 use crate::model::snapshot::Snapshot;
 
 /// Pods of no gang are looked at again after this.
@@ -19,7 +19,7 @@ const AT_ONCE: usize = 20;
 /// Pods of no gang that `filter` refused, as kube-scheduler last reported, and for which a node is free by now.
 pub(super) fn requeue(world: &World<'_>, pass: &mut Pass) {
     let snapshot = world.snapshot;
-    let mut refused: Vec<&Arc<Pod>> = snapshot.pods.values().filter(|pod| is_refused_by_us(pod)).collect();
+    let refused: Vec<&Arc<Pod>> = snapshot.pods.unplaced().filter(|pod| is_refused_by_us(pod)).collect();
     if refused.is_empty() {
         return;
     }
@@ -31,8 +31,6 @@ pub(super) fn requeue(world: &World<'_>, pass: &mut Pass) {
         return;
     }
     pass.notes.push(Note::Requeues);
-    // The map of pods has no order of its own.
-    refused.sort_by(|a, b| (&a.key, &a.uid).cmp(&(&b.key, &b.uid)));
     let offered: Vec<&str> = snapshot.nodes.keys().map(|name| name.as_str()).collect();
     let first = usize::try_from(turn).unwrap_or(0).wrapping_mul(AT_ONCE) % refused.len();
     let looked_at = refused.iter().cycle().skip(first).take(AT_ONCE.min(refused.len()));
@@ -44,14 +42,7 @@ fn is_refused_by_us(pod: &Pod) -> bool {
     let ours = |(reason, message): &(Arc<str>, Arc<str>)| {
         &**reason == "Unschedulable" && Rejection::ALL.iter().any(|one| message.contains(one.as_str()))
     };
-    // Every pod of the cluster is asked in each pass: what most of them lack comes first.
-    pod.node.is_none()
-        && pod.ours
-        && !pod.gated
-        && pod.foreign_gate.is_none()
-        && pod.is_live()
-        && pod.membership == Membership::Single
-        && pod.unscheduled.as_ref().is_some_and(ours)
+    pod.ours && !pod.gated && pod.foreign_gate.is_none() && pod.unscheduled.as_ref().is_some_and(ours)
 }
 
 /// Whether some node has the capacity, and `filter` would offer it.

@@ -17,6 +17,7 @@ pub mod notice;
 pub mod pairs;
 pub(crate) mod pauses;
 pub mod pod;
+pub mod pods;
 pub mod ranks;
 pub mod resources;
 pub mod snapshot;

@@ -3,20 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use imbl::shared_ptr::DefaultSharedPtr;
-use imbl::{GenericHashMap, OrdMap};
+use imbl::OrdMap;
 use jiff::Timestamp;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxHashMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::gang::{Gang, Membership, Pod, Recognised};
 use crate::model::names::{NodeName, ObjectKey, PodUid};
 use crate::model::node::{Node, Usage};
+use crate::model::pods::Pods;
 use crate::model::resources::{ATTACHABLE_VOLUMES, DEVICE_CLASS, Resources};
-
-/// Pods by UID.
-pub type Pods = GenericHashMap<PodUid, Arc<Pod>, FxBuildHasher, DefaultSharedPtr>;
 
 /// One consistent view of the cluster. Immutable; a newer one replaces it. The maps are persistent, so that publishing
 /// costs what changed (decision 0003).

@@ -344,7 +344,7 @@ fn nodes(batch: &Batch, seen: &Seen<'_>) -> BTreeMap<Arc<str>, Now> {
 fn waits(snapshot: &Snapshot) -> Waits {
     let mut waits = Waits::new();
     let mut known: BTreeMap<Parts<'_>, String> = BTreeMap::new();
-    for pod in snapshot.pods.values().filter(|pod| is_waiting(pod)) {
+    for pod in snapshot.pods.unplaced().filter(|pod| is_waiting(pod)) {
         let pod: &Pod = pod;
         let Some(of) = parts(pod) else { continue };
         let class = known.entry(of).or_insert_with(|| digest_of(of)).clone();

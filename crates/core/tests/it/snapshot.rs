@@ -1,9 +1,12 @@
 //! What a snapshot says of the cluster.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use muster_core::model::gang::{Pod, RankClaim};
-use muster_core::model::names::NodeName;
+use muster_core::model::gang::{Membership, Pod, RankClaim};
+use muster_core::model::names::{NodeName, PodUid};
+use muster_core::model::pods::Pods;
+use proptest::prelude::*;
 
 use crate::world::{member, node, pod, shape, snapshot};
 
@@ -26,4 +29,51 @@ fn whoever_runs_on_a_node_occupies_it_member_or_not_but_no_daemon_and_nobody_who
     let mut found: Vec<&str> = snapshot.occupants(&nodes).map(|pod| &*pod.key.name).collect();
     found.sort_unstable();
     assert_eq!(found, ["leaves", "of-gang", "of-nobody"]);
+}
+
+/// A pod with what decides whether it waits: its UID, its name, since an API server restored from backup may show another one under a
+/// UID, its membership, its node, and how far it is.
+fn drawn() -> impl Strategy<Value = Pod> {
+    (0..6_u8, 0..3_u8, 0..3_u8, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(uid, name, membership, bound, ended, deleting)| Pod {
+            uid: PodUid::from(format!("uid-{uid}")),
+            membership: match membership {
+                0 => Membership::Single,
+                1 => Membership::Unknown,
+                _ => member("m", "train", RankClaim::Missing).membership,
+            },
+            node: bound.then(|| NodeName::from("n1")),
+            ended,
+            deleting,
+            ..pod(&format!("p{name}"), &shape(0))
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn pods_that_wait_are_those_that_a_look_at_every_pod_finds(
+        changes in proptest::collection::vec((drawn(), any::<bool>()), 0..40)
+    ) {
+        let (mut pods, mut all) = (Pods::default(), BTreeMap::new());
+        for (pod, stays) in changes {
+            let pod = Arc::new(pod);
+            if stays {
+                prop_assert_eq!(pods.insert(pod.uid.clone(), Arc::clone(&pod)), all.insert(pod.uid.clone(), pod));
+            } else {
+                prop_assert_eq!(pods.remove(&pod.uid), all.remove(&pod.uid));
+            }
+            let of = |is: fn(&Pod) -> bool| {
+                let mut found: Vec<Arc<Pod>> = all.values().filter(|pod| is(pod)).cloned().collect();
+                found.sort_by_key(|pod| (pod.key.clone(), pod.uid.clone()));
+                found
+            };
+            let unplaced = of(|pod| {
+                pod.membership == Membership::Single && pod.node.is_none() && !pod.ended && !pod.deleting
+            });
+            prop_assert_eq!(pods.unplaced().cloned().collect::<Vec<_>>(), unplaced);
+            let unknown = of(|pod| pod.membership == Membership::Unknown && !pod.ended);
+            prop_assert_eq!(pods.unknown().cloned().collect::<Vec<_>>(), unknown);
+        }
+    }
 }

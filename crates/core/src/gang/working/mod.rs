@@ -161,8 +161,7 @@ impl Working<'_> {
 
     fn has_unknown(&mut self, namespace: &str) -> bool {
         let unknown = self.unknown.get_or_insert_with(|| {
-            let unknown = |pod: &&Arc<Pod>| pod.membership == Membership::Unknown && !pod.ended;
-            self.snapshot.pods.values().filter(unknown).map(|pod| Arc::clone(&pod.key.namespace)).collect()
+            self.snapshot.pods.unknown().map(|pod| Arc::clone(&pod.key.namespace)).collect()
         });
         unknown.contains(namespace)
     }

@@ -1,0 +1,109 @@
+//! The pods of a snapshot, with those in order that somebody looks for in every pass.
+
+use std::borrow::Borrow;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use imbl::shared_ptr::DefaultSharedPtr;
+use imbl::{GenericHashMap, OrdMap};
+use rustc_hash::FxBuildHasher;
+
+use crate::model::gang::{Membership, Pod};
+use crate::model::names::{ObjectKey, PodUid};
+
+type ByUid = GenericHashMap<PodUid, Arc<Pod>, FxBuildHasher, DefaultSharedPtr>;
+type InOrder = OrdMap<(ObjectKey, PodUid), Arc<Pod>>;
+
+/// Pods by UID. A cluster has mostly pods that run: whoever looks for those that wait must not look at all of them, since it does so
+/// whenever one of them changes.
+#[derive(Clone, Debug, Default)]
+pub struct Pods {
+    all: ByUid,
+    /// Live pods of no gang that have no node.
+    unplaced: InOrder,
+    /// Pods that have not ended and of which it is not known whether they are of a gang.
+    unknown: InOrder,
+}
+
+impl Pods {
+    /// Puts a pod in, and answers what was known of it before.
+    pub fn insert(&mut self, uid: PodUid, pod: Arc<Pod>) -> Option<Arc<Pod>> {
+        let before = self.all.insert(uid.clone(), Arc::clone(&pod));
+        let was = before.as_deref();
+        keep(&mut self.unplaced, is_unplaced, &uid, was, &pod);
+        keep(&mut self.unknown, is_unknown, &uid, was, &pod);
+        before
+    }
+
+    /// Takes a pod out.
+    pub fn remove(&mut self, uid: &PodUid) -> Option<Arc<Pod>> {
+        let before = self.all.remove(uid)?;
+        let key = (before.key.clone(), uid.clone());
+        self.unplaced.remove(&key);
+        self.unknown.remove(&key);
+        Some(before)
+    }
+
+    /// A pod.
+    #[must_use]
+    pub fn get<U: Hash + Eq + ?Sized>(&self, uid: &U) -> Option<&Arc<Pod>>
+    where
+        PodUid: Borrow<U>,
+    {
+        self.all.get(uid)
+    }
+
+    /// Whether there is such a pod.
+    #[must_use]
+    pub fn contains_key(&self, uid: &PodUid) -> bool {
+        self.all.contains_key(uid)
+    }
+
+    /// All of them, in no order.
+    pub fn values(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.all.values()
+    }
+
+    /// The UIDs of all of them, in no order.
+    pub fn keys(&self) -> impl Iterator<Item = &PodUid> {
+        self.all.keys()
+    }
+
+    /// Live pods of no gang that have no node, by namespace, name and UID.
+    pub fn unplaced(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.unplaced.values()
+    }
+
+    /// Pods that have not ended and of which it is not known whether they are of a gang, by namespace, name and UID.
+    pub fn unknown(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.unknown.values()
+    }
+}
+
+impl FromIterator<(PodUid, Arc<Pod>)> for Pods {
+    fn from_iter<T: IntoIterator<Item = (PodUid, Arc<Pod>)>>(pods: T) -> Self {
+        let mut all = Self::default();
+        for (uid, pod) in pods {
+            all.insert(uid, pod);
+        }
+        all
+    }
+}
+
+fn is_unplaced(pod: &Pod) -> bool {
+    pod.node.is_none() && pod.membership == Membership::Single && pod.is_live()
+}
+
+fn is_unknown(pod: &Pod) -> bool {
+    pod.membership == Membership::Unknown && !pod.ended
+}
+
+/// Keeps `pods` to those that are `of` them. Most pods neither were nor are: nothing is looked up for them.
+fn keep(pods: &mut InOrder, of: fn(&Pod) -> bool, uid: &PodUid, before: Option<&Pod>, now: &Arc<Pod>) {
+    if let Some(before) = before.filter(|before| of(before) && !(of(now) && before.key == now.key)) {
+        pods.remove(&(before.key.clone(), uid.clone()));
+    }
+    if of(now) {
+        pods.insert((now.key.clone(), uid.clone()), Arc::clone(now));
+    }
+}
