@@ -44,7 +44,7 @@ use crate::http::{Access, Guard, Health};
 use crate::lease::Election;
 use crate::progress::{Beat, Progress};
 use crate::provisioner::{self, Provisioner, ProvisionerOptions, WaySource};
-use crate::server::{self, Background, Tls, TlsFiles};
+use crate::server::{self, Threads, Tls, TlsFiles};
 use crate::telemetry::{ExtenderMetrics, Metrics};
 use crate::term::Term;
 use crate::{extender, fake_kubelet, http, permissions, step, telemetry};
@@ -121,15 +121,16 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let here = Handle::current();
     let router = http::router(Arc::clone(&health), recorder.clone());
     tasks.serve("http", config.http, router, None, None, &here).await?;
-    // Lives until the tasks have ended.
-    let background =
-        config.page.is_some().then(|| Background::new("page")).transpose().context("threads of the page")?;
-    if let (Some(at), Some(background)) = (config.page.clone(), &background) {
+    // They live until the tasks have ended.
+    let answering = Threads::answering("extender").context("threads of the extender")?;
+    let yielding =
+        config.page.is_some().then(|| Threads::yielding("page")).transpose().context("threads of the page")?;
+    if let (Some(at), Some(yielding)) = (config.page.clone(), &yielding) {
         let router = {
-            let _inside = background.handle().enter();
+            let _inside = yielding.handle().enter();
             http::page_router(Arc::new(page(&at, &config, &reach, &cluster)?))
         };
-        tasks.serve("page", at.address, router, at.tls, None, background.handle()).await?;
+        tasks.serve("page", at.address, router, at.tls, None, yielding.handle()).await?;
     }
     let commits = TaskTracker::new();
     let requeue = Arc::new(Notify::new());
@@ -154,7 +155,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     ));
     let counted = Some(metrics.extender.clone());
     let router = extender::router(extender);
-    tasks.serve("extender", config.extender, router, config.tls.clone(), counted, &here).await?;
+    tasks.serve("extender", config.extender, router, config.tls.clone(), counted, answering.handle()).await?;
     tasks.spawn(
         "watches",
         cluster::run(reach, Arc::clone(cluster.contacts()), store, progress.of("watches"), cancel.clone()),

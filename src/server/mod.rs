@@ -1,6 +1,6 @@
 //! Serving HTTP: plain on loopback, mutual TLS elsewhere, with bounds on slow and half-open connections.
 
-mod background;
+mod threads;
 mod tls;
 
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-pub use background::Background;
+pub use threads::Threads;
 pub use tls::{Tls, TlsFiles};
 
 /// The head of a request must have arrived within this time; it also bounds how long a connection may be idle. Go's

@@ -141,7 +141,7 @@ fn hanging(asked: mpsc::UnboundedSender<String>, gate: watch::Receiver<bool>) ->
 
 /// The release of one pod, of the first plan.
 fn release(state: &State, name: &str) -> Action {
-    let pod = Arc::clone(&state.snapshot.pods[&PodUid::from(name)]);
+    let pod = Arc::clone(state.snapshot.pods.get(&PodUid::from(name)).unwrap());
     let (node, tolerate) = (NodeName::from("n1"), Vec::new());
     Action::Release(Box::new(Release { pod, epoch: 1, node, tolerate, pin: false, stuck: None }))
 }
@@ -245,7 +245,7 @@ async fn a_release_that_failed_is_made_again_at_once() {
     let mut executor = executor(&client, &cluster);
     let state = cluster.load();
     let release = || {
-        let pod = Arc::clone(&state.snapshot.pods[&PodUid::from("other")]);
+        let pod = Arc::clone(state.snapshot.pods.get(&PodUid::from("other")).unwrap());
         vec![Action::Release(Box::new(Release {
             pod,
             epoch: 1,
@@ -274,7 +274,7 @@ async fn a_release_that_always_fails_is_made_again_less_and_less_often() {
     let (_leads, tenure) = leads();
     let mut executor = executor(&client, &cluster);
     let state = cluster.load();
-    let pod = Arc::clone(&state.snapshot.pods[&PodUid::from("other")]);
+    let pod = Arc::clone(state.snapshot.pods.get(&PodUid::from("other")).unwrap());
     let release = |epoch: u64| {
         let (pod, node) = (Arc::clone(&pod), NodeName::from("n1"));
         vec![Action::Release(Box::new(Release { pod, epoch, node, tolerate: Vec::new(), pin: false, stuck: None }))]
@@ -311,7 +311,7 @@ async fn evictions_answered(code: StatusCode) -> Vec<String> {
     let state = cluster.load();
     let mut executor = executor(&client, &cluster);
     let member = |number: usize| {
-        let mut pod = muster_core::model::gang::Pod::clone(&state.snapshot.pods[&PodUid::from("other")]);
+        let mut pod = muster_core::model::gang::Pod::clone(state.snapshot.pods.get(&PodUid::from("other")).unwrap());
         let name = format!("m-{number}");
         (pod.uid, pod.key) = (PodUid::from(name.as_str()), ObjectKey::new("ns", name.as_str()));
         let evict = Evict { pod: Arc::new(pod), why: "a member was lost".to_owned(), at_once: false };
@@ -352,7 +352,7 @@ async fn a_pod_is_requeued_and_a_nomination_taken_back_by_one_patch_each() {
     let (_leads, tenure) = leads();
     let mut executor = executor(&client, &cluster);
     let state = cluster.load();
-    let pod = || Arc::clone(&state.snapshot.pods[&PodUid::from("other")]);
+    let pod = || Arc::clone(state.snapshot.pods.get(&PodUid::from("other")).unwrap());
     for _ in 0..2 {
         let actions = vec![Action::Requeue { pod: pod() }, Action::ClearNomination { pod: pod() }];
         executor.execute(&state, actions, &tenure).await;
@@ -380,7 +380,7 @@ async fn a_nomination_that_was_not_taken_back_and_a_gate_that_was_not_removed_ar
     let (_leads, tenure) = leads();
     let mut executor = executor(&client, &cluster);
     let state = cluster.load();
-    let pod = Arc::clone(&state.snapshot.pods[&PodUid::from("other")]);
+    let pod = Arc::clone(state.snapshot.pods.get(&PodUid::from("other")).unwrap());
     for _ in 0..3 {
         executor.execute(&state, vec![Action::ClearNomination { pod: Arc::clone(&pod) }], &tenure).await;
         executor.finish().await;
@@ -404,7 +404,7 @@ async fn a_member_whose_node_is_gone_is_deleted_at_once_although_it_was_evicted_
     let (_leads, tenure) = leads();
     let mut executor = executor(&client, &cluster);
     let state = cluster.load();
-    let pod = Arc::clone(&state.snapshot.pods[&PodUid::from("other")]);
+    let pod = Arc::clone(state.snapshot.pods.get(&PodUid::from("other")).unwrap());
     let mut made = Vec::new();
     for at_once in [false, true, false, true] {
         let evict = Evict { pod: Arc::clone(&pod), why: "a member was lost".to_owned(), at_once };
@@ -443,7 +443,7 @@ async fn every_call_that_ends_a_member_names_its_uid() {
     let (_store, cluster) = known();
     let (_leads, tenure) = leads();
     let state = cluster.load();
-    let pod = Arc::clone(&state.snapshot.pods[&PodUid::from("other")]);
+    let pod = Arc::clone(state.snapshot.pods.get(&PodUid::from("other")).unwrap());
     for (at_once, expected) in
         [(false, vec!["POST eviction", "PATCH status", "DELETE other"]), (true, vec!["PATCH status", "DELETE other"])]
     {
@@ -470,7 +470,7 @@ async fn patches_that_are_not_answered_keep_no_other_gang_from_its_release_nor_a
     let state = cluster.load();
     executor.execute(&state, names.iter().map(|name| release(&state, name)).collect(), &tenure).await;
     let evict = |name: &str| {
-        let pod = Arc::clone(&state.snapshot.pods[&PodUid::from(name)]);
+        let pod = Arc::clone(state.snapshot.pods.get(&PodUid::from(name)).unwrap());
         Action::Evict(Box::new(Evict { pod, why: "a member was lost".to_owned(), at_once: false }))
     };
     executor.execute(&state, vec![evict("stuck"), release(&state, "other")], &tenure).await;
@@ -561,7 +561,7 @@ async fn discarded(newest: Value) -> Vec<String> {
     let (_leads, tenure) = leads();
     let state = cluster.load();
     let mut executor = executor(&client, &cluster);
-    let mut pod = muster_core::model::gang::Pod::clone(&state.snapshot.pods[&PodUid::from("other")]);
+    let mut pod = muster_core::model::gang::Pod::clone(state.snapshot.pods.get(&PodUid::from("other")).unwrap());
     pod.pinned = Some(NodeName::from("n1"));
     let evict = Evict { pod: Arc::new(pod), why: "its place is elsewhere".to_owned(), at_once: true };
     executor.execute(&state, vec![Action::Evict(Box::new(evict))], &tenure).await;

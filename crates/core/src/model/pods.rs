@@ -28,11 +28,10 @@ pub struct Pods {
 impl Pods {
     /// Puts a pod in, and answers what was known of it before.
     pub fn insert(&mut self, uid: PodUid, pod: Arc<Pod>) -> Option<Arc<Pod>> {
-        let before = self.all.insert(uid.clone(), Arc::clone(&pod));
-        let was = before.as_deref();
-        keep(&mut self.unplaced, is_unplaced, &uid, was, &pod);
-        keep(&mut self.unknown, is_unknown, &uid, was, &pod);
-        before
+        let before = self.all.get(&uid).map(AsRef::as_ref);
+        keep(&mut self.unplaced, is_unplaced, &uid, before, &pod);
+        keep(&mut self.unknown, is_unknown, &uid, before, &pod);
+        self.all.insert(uid, pod)
     }
 
     /// Takes a pod out.

@@ -160,9 +160,9 @@ impl Working<'_> {
     }
 
     fn has_unknown(&mut self, namespace: &str) -> bool {
-        let unknown = self.unknown.get_or_insert_with(|| {
-            self.snapshot.pods.unknown().map(|pod| Arc::clone(&pod.key.namespace)).collect()
-        });
+        let unknown = self
+            .unknown
+            .get_or_insert_with(|| self.snapshot.pods.unknown().map(|pod| Arc::clone(&pod.key.namespace)).collect());
         unknown.contains(namespace)
     }
 
