@@ -79,7 +79,8 @@ mod tests {
     async fn threads_for_what_nobody_waits_for_yield_and_those_that_answer_or_started_them_do_not() {
         let before = nice();
         for (threads, own) in [(Threads::yielding("test"), NICE), (Threads::answering("test"), before)] {
-            let asked = threads.unwrap().handle().spawn(async { (nice(), tokio::task::spawn_blocking(nice).await) });
+            let threads = threads.unwrap();
+            let asked = threads.handle().spawn(async { (nice(), tokio::task::spawn_blocking(nice).await) });
             let (waits, computes) = asked.await.unwrap();
             assert_eq!((waits, computes.unwrap(), nice()), (own, own, before));
         }
