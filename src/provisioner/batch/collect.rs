@@ -10,11 +10,12 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use jiff::SignedDuration;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use muster_api::crd::NodeBatch;
 use muster_api::{batch_state, keys};
 use muster_core::batch::{
-    Account, Collection, Findings, KnownBatch, KnownNode, Report, collect, held_cost, next_round, sweep_round,
+    Account, Collection, Findings, KnownBatch, KnownNode, Report, SweepRound, collect, held_cost, next_round,
+    sweep_round,
 };
 use muster_core::ec2::{ErrorClass, TAG_BATCH, TAG_CLUSTER_UID, Tags};
 use muster_core::gang::GangEvent;
@@ -80,18 +81,13 @@ async fn round(context: &Context, state: &State, term: &CancellationToken) -> an
     let account = read(context).await?;
     let nodes = nodes(state);
     let cached: Vec<KnownBatch> = state.batches.values().map(|seen| KnownBatch::of(seen.batch())).collect();
-    let cached = find(context, &account, &cached, &nodes);
-    if cached.is_empty() {
-        context.hold(None);
-        return Ok(());
-    }
-    // Again from the API server: a cache that lags or lost its memory must not cost anybody a node.
-    let api: Api<NodeBatch> = Api::all(context.client.clone());
-    let batches = api.list(&ListParams::default()).await.context("list NodeBatches")?;
-    let batches: Vec<KnownBatch> = batches.iter().map(known).collect();
     let confirmed = state.pools.values().filter_map(|pool| pool.annotations().get(keys::CONFIRM_ORPHANS));
     let confirmed: BTreeSet<&str> = confirmed.map(String::as_str).collect();
-    let round = sweep_round(&cached, &find(context, &account, &batches, &nodes), &confirmed);
+    let find = |batches: &[KnownBatch]| find(context, &account, batches, &nodes);
+    let Some(round) = twice(&context.client, &cached, find, &confirmed).await? else {
+        context.hold(None);
+        return Ok(());
+    };
     if term.is_cancelled() {
         return Ok(());
     }
@@ -102,6 +98,24 @@ async fn round(context: &Context, state: &State, term: &CancellationToken) -> an
         }
     }
     if round.act.is_empty() { Ok(()) } else { act(context, round.act).await }
+}
+
+/// Finds orphans among what the cache knows, and again among what the API server has: a cache that lags or lost its memory must not
+/// cost anybody a node. `None`: there are none in the cache.
+async fn twice(
+    client: &Client,
+    cached: &[KnownBatch],
+    find: impl Fn(&[KnownBatch]) -> Findings,
+    confirmed: &BTreeSet<&str>,
+) -> anyhow::Result<Option<SweepRound>> {
+    let first = find(cached);
+    if first.is_empty() {
+        return Ok(None);
+    }
+    let api: Api<NodeBatch> = Api::all(client.clone());
+    let batches = api.list(&ListParams::default()).await.context("list NodeBatches")?;
+    let batches: Vec<KnownBatch> = batches.iter().map(known).collect();
+    Ok(Some(sweep_round(&first, &find(&batches), confirmed)))
 }
 
 async fn read(context: &Context) -> anyhow::Result<Account> {
@@ -255,5 +269,45 @@ impl Context {
     /// What the safety threshold holds.
     pub(in crate::provisioner) fn held(&self) -> Option<Held> {
         self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::effects::tests::serving;
+    use super::*;
+
+    /// A NodeBatch as an API server lists it, with one instance.
+    fn listed(instance: &str) -> Value {
+        json!({
+            "apiVersion": "muster.dev/v1alpha1", "kind": "NodeBatch",
+            "metadata": {"name": "b", "uid": "u", "resourceVersion": "1"},
+            "spec": {"nodePools": ["p"], "count": 1, "offers": []},
+            "status": {"instances": [{"id": instance, "attempt": 1, "state": "Ready"}]},
+        })
+    }
+
+    /// What is terminated of `i-1`, which runs, while the cache knows no batch and the API server has these.
+    async fn terminated(batches: Vec<Value>) -> BTreeSet<InstanceId> {
+        let list = json!({
+            "apiVersion": "muster.dev/v1alpha1", "kind": "NodeBatchList", "metadata": {"resourceVersion": "1"}, "items": batches,
+        });
+        let client = serving(move |_, _| (200, list.clone()));
+        let find = |batches: &[KnownBatch]| {
+            let known: BTreeSet<_> = batches.iter().flat_map(|one| one.instances.iter().map(|one| &one.id)).collect();
+            let running = [InstanceId::from("i-1")].into_iter().filter(|one| !known.contains(one));
+            Findings { instances: running.collect(), live: 1, ..Findings::default() }
+        };
+        twice(&client, &[], find, &BTreeSet::new()).await.unwrap().unwrap().act.instances
+    }
+
+    #[tokio::test]
+    async fn what_the_cache_takes_for_an_orphan_is_left_alone_while_the_api_server_has_its_batch() {
+        assert_eq!(terminated(vec![listed("i-1")]).await, BTreeSet::new());
+        let orphan = BTreeSet::from([InstanceId::from("i-1")]);
+        assert_eq!(terminated(vec![listed("i-2")]).await, orphan, "a batch that does not name it is no reason");
+        assert_eq!(terminated(vec![]).await, orphan);
     }
 }

@@ -523,7 +523,7 @@ fn tolerates(toleration: &Toleration, taint: &KnownTaint) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::{Arc, Mutex};
 
     use kube::client::Body;
@@ -531,7 +531,7 @@ mod tests {
     use super::*;
 
     /// An API server that answers each request, of a method with a body, with a status and an object.
-    fn serving(
+    pub(in crate::provisioner::batch) fn serving(
         answer: impl Fn(&http::Method, &serde_json::Value) -> (u16, serde_json::Value) + Clone + Send + 'static,
     ) -> Client {
         let service = tower::service_fn(move |request: http::Request<Body>| {
