@@ -504,11 +504,12 @@ impl GangMetrics {
 
     /// Gauges of what a snapshot shows.
     pub fn count_phases(&self, snapshot: &Snapshot) {
-        for phase in Phase::ALL {
-            let count = snapshot.gangs.values().filter(|gang| gang.phase == Some(phase)).count();
-            self.phases
-                .get_or_create(&PhaseLabel { phase: phase.as_str() })
-                .set(i64::try_from(count).unwrap_or(i64::MAX));
+        let mut counts = Phase::ALL.map(|phase| (phase, 0_i64));
+        for phase in snapshot.gangs.values().filter_map(|gang| gang.phase) {
+            counts.iter_mut().filter(|(of, _)| *of == phase).for_each(|(_, count)| *count += 1);
+        }
+        for (phase, count) in counts {
+            self.phases.get_or_create(&PhaseLabel { phase: phase.as_str() }).set(count);
         }
         self.snapshot.set(snapshot.version);
         let mut complete = self.complete.lock().unwrap_or_else(PoisonError::into_inner);

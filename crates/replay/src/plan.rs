@@ -93,6 +93,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     let mut leaving: BTreeMap<NodeName, Vec<Arc<Usage>>> = BTreeMap::new();
     let (mut standing, mut holders, mut users) = (Vec::new(), Vec::new(), Vec::new());
     let mut daemons: BTreeMap<NodeName, Usage> = BTreeMap::new();
+    let mut running = Vec::new();
     for known in &members.all {
         let core = &known.core;
         let standing_on = if core.ended { None } else { core.node.as_ref().or_else(|| nominated(known)) };
@@ -103,16 +104,21 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
             cluster.add(node, Some(core), &core.held);
             users.push(Arc::clone(core));
             standing.push((node.clone(), Arc::clone(&known.object)));
-            if owner_of(&known.object, "DaemonSet").is_some() {
+            let of_daemon_set = owner_of(&known.object, "DaemonSet").is_some();
+            if of_daemon_set {
                 let held = daemons.entry(node.clone()).or_default();
                 held.requested.add(&core.held.requested);
                 held.ports.extend(core.held.ports.iter().cloned());
+            }
+            let of_gang = core.membership.gang().is_some();
+            if of_gang && !core.deleting {
+                running.push((node.clone(), Arc::clone(&core.held)));
             }
             holders.push(Holds {
                 node: node.clone(),
                 pod: core.key.to_string().into(),
                 held: Arc::clone(&core.held),
-                stays: core.deleting || owner_of(&known.object, "DaemonSet").is_some(),
+                stays: core.deleting || of_daemon_set || of_gang,
             });
             if core.deleting && core.node.is_some() {
                 leaving.entry(node.clone()).or_default().push(Arc::clone(&core.held));
@@ -163,6 +169,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
         leaving,
         holders,
         daemons,
+        running,
         moves,
         taken: Vec::new(),
         searched: Searched::default(),
@@ -243,6 +250,8 @@ struct Planning<'a> {
     holders: Vec<Holds>,
     /// What pods of DaemonSets hold, by node: whoever ends them gets them back.
     daemons: BTreeMap<NodeName, Usage>,
+    /// What members of gangs hold on nodes: to end one of them would end its whole gang.
+    running: Vec<(NodeName, Arc<Usage>)>,
     /// Pods of no gang that have to leave their node.
     moves: BTreeSet<PodUid>,
     /// Capacity that plans made here took, with the gang.

@@ -18,7 +18,7 @@ use crate::study::Searched;
 /// The taint kube-scheduler's node controller puts on a cordoned node.
 const CORDON: &str = "node.kubernetes.io/unschedulable";
 
-/// What stays on nodes whatever pods are ended there: what plans assign to gangs, and DaemonSets.
+/// What stays on nodes whatever pods are ended there: what plans assign to gangs, their members, and DaemonSets.
 pub(crate) type Kept = BTreeMap<NodeName, Usage>;
 
 /// The problem of a refused gang, with what is needed to ask it again.

@@ -85,7 +85,7 @@ pub struct Holds {
     pub pod: Arc<str>,
     /// What it holds.
     pub held: Arc<Usage>,
-    /// It has been ended already, or its controller brings it back.
+    /// It has been ended already, its controller brings it back, or the rest of its gang would end with it.
     pub stays: bool,
 }
 

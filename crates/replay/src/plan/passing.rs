@@ -13,13 +13,15 @@ use super::Planning;
 use crate::remedy::Kept;
 
 impl Planning<'_> {
-    /// What ending pods does not free: assignments, what DaemonSets bring back, and pods that have been ended already.
+    /// What ending pods does not free: assignments, what DaemonSets bring back, and pods that have been ended already. Members of gangs
+    /// are no pods to be ended: the rest of their gang would end with them.
     pub(super) fn kept(&self) -> Kept {
         let assigned = self.assignments.values().flatten().map(|one| (&one.node, &one.held));
         let taken = self.taken.iter().map(|(node, _, held)| (node, held));
         let mut kept: Kept = self.daemons.clone();
         let leaving = self.leaving.iter().flat_map(|(node, all)| all.iter().map(move |held| (node, &**held)));
-        for (node, held) in assigned.chain(taken).chain(leaving) {
+        let running = self.running.iter().map(|(node, held)| (node, &**held));
+        for (node, held) in assigned.chain(taken).chain(leaving).chain(running) {
             let all = kept.entry(node.clone()).or_default();
             all.requested.add(&held.requested);
             all.ports.extend(held.ports.iter().cloned());

@@ -123,6 +123,25 @@ fn there_are_twenty_gangs_that_are_refused_beside_those_of_the_other_tests() {
     assert!(files >= 20, "{files}");
 }
 
+/// To end one member would end its gang: whole gangs are nobody's capacity to be freed.
+#[test]
+fn members_of_other_gangs_are_not_proposed_to_be_deleted_and_pods_of_no_gang_in_their_place_are() {
+    let path = folder().with_file_name("remedies").join("running.yaml");
+    let source = std::fs::read_to_string(path).unwrap();
+    let kinds = |source: &str| -> Vec<String> {
+        let document = document(source);
+        let gang = document["gangs"].as_array().unwrap().iter().find(|gang| gang["name"] == "train").unwrap();
+        let reported: Value = serde_json::from_str(&explained(source, gang, Format::Json)).unwrap();
+        let steps = reported["remedies"].as_array().unwrap().iter().flat_map(|one| one["change"].as_array().unwrap());
+        steps.map(|step| step["kind"].as_str().unwrap().to_owned()).collect()
+    };
+    assert!(!kinds(&source).contains(&"endPods".to_owned()), "{:?}", kinds(&source));
+    let single = source
+        .replace(r#""muster.dev/gang": "other", "#, "")
+        .replace(r#""schedulerName": "muster", "nodeName""#, r#""nodeName""#);
+    assert!(kinds(&single).contains(&"endPods".to_owned()), "{:?}", kinds(&single));
+}
+
 #[test]
 fn the_sentence_and_the_data_of_a_remedy_name_the_same() {
     for Case { dump, remedy, .. } in cases() {
