@@ -197,7 +197,8 @@ test-upgrade: ## Replace muster serve of the commit BEFORE (default: the one bef
 		cp "$$cache/target/debug/muster" "$$binary" || exit 1; \
 		git worktree remove --force "$$cache/source"; fi; \
 	git show "$$before:manifests/muster.yaml" >"$$binary.yaml" && \
-	MUSTER_BEFORE=$$binary MUSTER_BEFORE_CONFIG=$$binary.yaml cargo test --workspace --test e2e -- upgrade:: --nocapture
+	git show "$$before:manifests/iam/policy.json" >"$$binary.policy.json" && \
+	MUSTER_BEFORE=$$binary MUSTER_BEFORE_CONFIG=$$binary.yaml MUSTER_BEFORE_POLICY=$$binary.policy.json cargo test --workspace --test e2e -- upgrade:: --nocapture
 
 # What EC2 does not document: each answer of the simulator that could be another one is the other one for a run.
 # Both runs with all of them together take as long as two of the single ones.

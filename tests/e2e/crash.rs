@@ -25,7 +25,7 @@ use crate::ways;
 /// A place to die: the n-th time a step is reached, before or after its call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
-    step: Step,
+    pub(crate) step: Step,
     when: &'static str,
     count: u32,
 }

@@ -5,14 +5,16 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, its helpers too")]
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use muster::step::Step;
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Component, Identity, Stack, audit, eventually, settings};
 use muster_api::crd::Gang;
+use muster_api::keys;
 use muster_ec2_sim::Scenario;
 use muster_ec2_sim::choices::FleetVolumeTags;
 use nix::sys::signal::Signal;
@@ -162,38 +164,49 @@ const ON_THE_WAY: [(Point, Point); 5] = [
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_on_their_way_come_and_go_once_whether_the_next_version_goes_on_or_the_one_before() {
     let older = before();
+    let knows_the_hold = Command::new("grep").args(["-qF", keys::HOLD]).arg(&older).status().unwrap().success();
     // Older versions tag network interfaces by the fleet.
     let mut scenario = Scenario::demo();
     scenario.choices.fleet_volume_tags = FleetVolumeTags::AndInterfaces;
     let Some(stack) = provisioning_stack(&scenario, 40, "1s").await else { return };
     let client = stack.admin().unwrap();
     let newer = configuration(&stack.config());
+    let policy: Value = stack.sim("/_sim/policy").await.unwrap();
+    let policy_then = policy_before(&stack).await;
     let versions = [(older, configuration_before(&newer)), (now(), newer)];
+    let policies = [policy_then, policy];
+    let change_to = async |version: usize| {
+        becomes(&stack, 0, &versions[version]);
+        stack.sim_post("/_sim/policy", &policies[version]).await.unwrap();
+    };
     for (start, end) in [(0, 1), (1, 0)] {
         for (number, (provisioning, leaving)) in ON_THE_WAY.into_iter().enumerate() {
             let way = if start == 0 { "upgrade" } else { "rollback" };
             let name = format!("{way}{number}");
             eprintln!("{name}: {provisioning:?}, {leaving:?}");
             let from = journal(&stack, 0).await.len();
-            becomes(&stack, 0, &versions[start]);
+            change_to(start).await;
             restart(&stack, Some(provisioning)).await;
             submit(&client, "ml", gang_job(&name, 8)).await;
             dies(&stack, provisioning).await;
 
-            becomes(&stack, 0, &versions[end]);
+            change_to(end).await;
             restart(&stack, None).await;
 
             all_run(&stack, "ml", &name, 8).await;
             phase(&stack, "ml", &name, "Bound").await;
             let entries = journal(&stack, from).await;
-            assert_eq!(launched_fleets(&entries).len(), 1, "{name}: one launch\n{}", stack.cluster.report(60));
+            let launched = launched_fleets(&entries).len();
             let ended = entries.iter().filter(|entry| entry["operation"] == "TerminateInstances").count();
-            assert_eq!(ended, 0, "{name}: nothing was thrown away");
+            let replaced = start == 1 && provisioning.step == Step::EditNode && !knows_the_hold;
+            // To a version that does not know whose the cordon is such a node never joins: it is replaced, once, and the gang runs.
+            let as_it_should_be = launched == 1 && ended == 0 || replaced && launched == 2 && ended == 1;
+            assert!(as_it_should_be, "{name}: {launched} launches, {ended} terminated\n{}", stack.cluster.report(60));
 
             restart(&stack, Some(leaving)).await;
             delete_job(&stack, &name).await;
             dies(&stack, leaving).await;
-            becomes(&stack, 0, &versions[start]);
+            change_to(start).await;
             restart(&stack, None).await;
             nothing_is_left(&stack).await;
             let (broken, stated) = broken_invariants(&stack).await;
@@ -213,6 +226,23 @@ const ONE_TOKEN_ONE_LAUNCH: u64 = 7;
 fn becomes(stack: &Stack, number: u8, (binary, configuration): &(PathBuf, Value)) {
     stack.runs(number, binary.clone());
     std::fs::write(stack.config_of(number), configuration.to_string()).unwrap();
+}
+
+/// The policy that shipped with the version before, for this cluster: a version may ask EC2 for what the next one does without.
+async fn policy_before(stack: &Stack) -> Value {
+    let file = std::env::var_os("MUSTER_BEFORE_POLICY").map(PathBuf::from).expect("set together with MUSTER_BEFORE");
+    let namespaces: Api<Namespace> = Api::all(stack.admin().unwrap());
+    let uid = namespaces.get("kube-system").await.unwrap().metadata.uid.unwrap();
+    let words = [
+        ("NODE-ROLE", "muster-node"),
+        ("ACCOUNT", "123456789012"),
+        ("CLUSTER", "muster"),
+        ("REGION", "us-east-1"),
+        ("UID", &uid),
+        ("QUEUE", "muster-interruptions"),
+    ];
+    let shipped = std::fs::read_to_string(file).unwrap();
+    serde_json::from_str(&words.iter().fold(shipped, |text, (word, value)| text.replace(word, value))).unwrap()
 }
 
 fn configuration(file: &Path) -> Value {
