@@ -49,7 +49,7 @@ impl Threads {
 }
 
 impl Drop for Threads {
-    /// Ends without waiting for what computes: nobody waits for it.
+    /// Ends without waiting for what is left: what has to be finished was awaited before, and for the rest nobody waits.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

@@ -12,11 +12,12 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use muster::step::Step;
 use muster::testbed::workloads::TestJob;
-use muster::testbed::{Component, Identity, Stack, audit, eventually, settings};
+use muster::testbed::{Component, Identity, Stack, audit, eventually, pools, settings};
 use muster_api::crd::Gang;
 use muster_api::keys;
 use muster_ec2_sim::Scenario;
 use muster_ec2_sim::choices::FleetVolumeTags;
+use muster_ec2_sim::policy::Policy;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -234,15 +235,14 @@ async fn policy_before(stack: &Stack) -> Value {
     let namespaces: Api<Namespace> = Api::all(stack.admin().unwrap());
     let uid = namespaces.get("kube-system").await.unwrap().metadata.uid.unwrap();
     let words = [
-        ("NODE-ROLE", "muster-node"),
-        ("ACCOUNT", "123456789012"),
-        ("CLUSTER", "muster"),
-        ("REGION", "us-east-1"),
-        ("UID", &uid),
-        ("QUEUE", "muster-interruptions"),
+        ("CLUSTER", "muster".to_owned()),
+        ("NODE-ROLE", pools::INSTANCE_PROFILE.to_owned()),
+        ("QUEUE", Scenario::default().queue.name),
+        ("UID", uid),
     ];
-    let shipped = std::fs::read_to_string(file).unwrap();
-    serde_json::from_str(&words.iter().fold(shipped, |text, (word, value)| text.replace(word, value))).unwrap()
+    let shipped: Policy = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let filled = shipped.filled(&words.into_iter().map(|(word, value)| (word.to_owned(), value)).collect());
+    serde_json::to_value(filled).unwrap()
 }
 
 fn configuration(file: &Path) -> Value {
