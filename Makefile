@@ -290,12 +290,12 @@ crds: ## Write manifests/crds from the types in crates/api, and the charts' copi
 	cargo run --quiet --bin muster -- crds --out manifests/crds
 	hack/charts.sh
 
-# Needs the nightly compiler and cargo-fuzz (`cargo install cargo-fuzz`). What is found lands in fuzz/artifacts; put the
+# Needs cargo-fuzz (`cargo install --locked cargo-fuzz`); without a sanitizer the stable compiler does. What is found lands in fuzz/artifacts; put the
 # input among the seeds of its target, and the ordinary tests keep it.
 FUZZ_TARGETS := dump catalogue requirements quantity extender labels message form
 FUZZ_SECONDS ?= 600
 
 fuzz: ## Fuzz the readers of what strangers write, FUZZ_SECONDS each
 	for target in $(FUZZ_TARGETS); do \
-	mkdir -p fuzz/corpus/$$target && cargo +nightly fuzz run -s none $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
+	mkdir -p fuzz/corpus/$$target && cargo fuzz run -s none $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
 	-max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=4096 || exit 1; done

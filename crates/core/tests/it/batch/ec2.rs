@@ -98,6 +98,8 @@ pub(super) struct Ec2 {
     /// What must never happen, if it has.
     pub(super) wrong: Option<String>,
     next: u32,
+    /// How many calls came that change something.
+    pub(super) changes: usize,
     /// How often EC2 did what is rare.
     pub(super) rare: BTreeMap<&'static str, u32>,
 }
@@ -149,6 +151,7 @@ impl Ec2 {
             fleets: BTreeMap::new(),
             wrong: None,
             next: 0,
+            changes: 0,
             rare: BTreeMap::new(),
         }
     }
@@ -227,6 +230,7 @@ impl Ec2 {
 
     /// Carries out one change.
     pub(super) fn carry_out(&mut self, change: &Change, rng: &mut ChaCha8Rng) -> Result<Made, CallError> {
+        self.changes += 1;
         let operation = operation(change);
         match change {
             Change::CreateGroup { name, tags } => {
