@@ -178,7 +178,7 @@ bench-load: ## Time 1,000 pods on 1,000 nodes: stock, native gangs, Muster; then
 	MUSTER=$${MUSTER:-$$CARGO_TARGET_DIR/quick-release/muster} cargo bench --quiet --profile dev --workspace --bench load
 
 # Optimised as well: Muster is timed beside kube-scheduler.
-bench-lifecycle: ## Time 1,000 pods that have no nodes yet, five cases, beside kube-scheduler on the same nodes; dollars beside their bound; PODS, ROWS (as mix,nodes)
+bench-lifecycle: ## Time 1,000 pods that have no nodes yet, five cases, beside kube-scheduler on the same nodes; dollars beside their bound; PODS, ROWS (as mix,nodes; waiting: pods that get nothing, and others beside them)
 	cargo build --profile quick-release --workspace --bin muster
 	MUSTER=$${MUSTER:-$$CARGO_TARGET_DIR/quick-release/muster} cargo bench --quiet --profile dev --workspace --bench lifecycle
 

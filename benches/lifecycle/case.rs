@@ -120,7 +120,7 @@ fn deployment(number: usize, pods: usize) -> (String, Value) {
     (format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments"), object)
 }
 
-fn spec(cpu: &str, memory: &str, more: &Value) -> Value {
+pub(crate) fn spec(cpu: &str, memory: &str, more: &Value) -> Value {
     let mut spec = json!({
         "schedulerName": "muster",
         "containers": [{"name": "main", "image": "web", "resources": {"requests": {"cpu": cpu, "memory": memory}}}],

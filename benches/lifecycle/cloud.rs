@@ -43,29 +43,52 @@ pub(crate) fn scenario() -> anyhow::Result<Value> {
     Ok(serde_json::to_value(scenario)?)
 }
 
+/// What tells nodes of the pool with a limit from others.
+pub(crate) const TIER: &str = "example.com/tier";
+pub(crate) const LIMITED: &str = "limited";
+
 /// Creates class and pool, and waits until they can be used.
 pub(crate) async fn create_pool(client: &Client) -> anyhow::Result<()> {
     let (class, _) = pools::p5("30s")?;
-    let pool: NodePool = serde_json::from_value(json!({
+    let pool = pool("general", &class.name_any(), &json!({}), 1_000)?;
+    pools::create(client, &class, &pool).await?;
+    ready(client, "general").await
+}
+
+/// Creates a pool of two nodes at most, of the same class.
+pub(crate) async fn create_limited_pool(client: &Client) -> anyhow::Result<()> {
+    let (class, _) = pools::p5("30s")?;
+    let pool = pool(LIMITED, &class.name_any(), &json!({TIER: LIMITED}), 2)?;
+    Api::<NodePool>::all(client.clone()).create(&PostParams::default(), &pool).await?;
+    ready(client, LIMITED).await
+}
+
+fn pool(name: &str, class: &str, labels: &Value, nodes: u32) -> anyhow::Result<NodePool> {
+    Ok(serde_json::from_value(json!({
         "apiVersion": "muster.dev/v1alpha1",
         "kind": "NodePool",
-        "metadata": {"name": "general"},
+        "metadata": {"name": name},
         "spec": {
-            "limits": {"nodes": 1_000},
-            "template": {"spec": {
-                "nodeClassRef": {"group": "muster.dev", "kind": "EC2NodeClass", "name": class.name_any()},
-                "requirements": [
-                    {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": TYPES},
-                    {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ZONES},
-                    {"key": "muster.dev/capacity-type", "operator": "In", "values": ["on-demand"]},
-                ],
-            }},
+            "limits": {"nodes": nodes},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "nodeClassRef": {"group": "muster.dev", "kind": "EC2NodeClass", "name": class},
+                    "requirements": [
+                        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": TYPES},
+                        {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ZONES},
+                        {"key": "muster.dev/capacity-type", "operator": "In", "values": ["on-demand"]},
+                    ],
+                },
+            },
             "disruption": {"consolidateAfter": "1h"},
         },
-    }))?;
-    pools::create(client, &class, &pool).await?;
+    }))?)
+}
+
+async fn ready(client: &Client, name: &str) -> anyhow::Result<()> {
     eventually(DEADLINE, "the pool to be ready", || async move {
-        let pool = Api::<NodePool>::all(client.clone()).get("general").await?;
+        let pool = Api::<NodePool>::all(client.clone()).get(name).await?;
         let conditions = pool.status.unwrap_or_default().conditions;
         Ok::<_, kube::Error>(muster_api::crd::is_true(&conditions, "Ready").then_some(()))
     })

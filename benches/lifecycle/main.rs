@@ -6,8 +6,8 @@
 //! launched for a plan have little to spare. What is allowed: the time in which pods are collected, the machines' boot, and
 //! 1.25 times what kube-scheduler needs; 1.03 times the bound that `muster plan` proves for the same pods; 260 MiB; half a core.
 //!
-//! In the environment: `PODS` (1,000), `ROWS` (a list out of `mix`, `spread`, `deployments`, `apart` and `nodes`), `MUSTER` (another
-//! `muster` binary), `JSON` (a file for the figures).
+//! In the environment: `PODS` (1,000), `ROWS` (a list out of `mix`, `spread`, `deployments`, `apart`, `nodes`; and `waiting`, which takes a
+//! quarter of an hour and is run by name only, with `NOWHERE` and `AT_LIMIT` pods), `MUSTER` (another `muster` binary), `JSON` (a file for the figures).
 
 #![allow(clippy::print_stdout, reason = "prints its table")]
 
@@ -15,6 +15,7 @@ mod case;
 mod cloud;
 #[path = "../load/machine.rs"]
 mod machine;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -47,6 +48,9 @@ const CORE: u64 = 50;
 /// kube-scheduler has placed what it can when no pod has begun to run for so long; and so long may nodes take to come.
 const STUCK: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(180);
+
+/// The row of those who get nothing.
+const WAITING: &str = "waiting";
 
 /// What every case needs.
 #[derive(Clone, Debug)]
@@ -81,10 +85,12 @@ struct Outcome {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let pods = std::env::var("PODS").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000);
+    let number = |name: &str, default| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
+    let pods = number("PODS", 1_000);
     let rows = std::env::var("ROWS").unwrap_or_else(|_| Case::ALL.map(Case::key).join(","));
+    let (waiting, rows): (Vec<&str>, Vec<&str>) = rows.split(',').partition(|row| *row == WAITING);
     let cases = rows
-        .split(',')
+        .into_iter()
         .map(|row| {
             Case::ALL.into_iter().find(|case| case.key() == row).with_context(|| format!("ROWS: there is no row {row}"))
         })
@@ -103,6 +109,9 @@ async fn main() -> anyhow::Result<()> {
         missed.extend(outcome.missed().into_iter().map(|what| format!("{}: {what}", case.key())));
         figures[case.key()] = outcome.json();
     }
+    if !waiting.is_empty() {
+        figures[WAITING] = waiting::run(&bench, number("NOWHERE", 10_000), number("AT_LIMIT", 15_000)).await?;
+    }
     if let Some(file) = std::env::var_os("JSON") {
         std::fs::write(&file, format!("{figures:#}\n")).with_context(|| format!("write {}", file.display()))?;
     }
@@ -111,7 +120,8 @@ async fn main() -> anyhow::Result<()> {
 }
 
 impl Bench {
-    async fn run(&self, case: Case, pods: usize) -> anyhow::Result<Outcome> {
+    /// A control plane, and a pool that has everything.
+    async fn stack(&self) -> anyhow::Result<Stack> {
         let mut options = StackOptions::new(self.repository.clone(), self.binaries.clone(), self.muster.clone());
         options.measured = true;
         options.scenario = Some(cloud::scenario()?);
@@ -121,6 +131,12 @@ impl Bench {
         stack.cluster.create_namespace(NAMESPACE).await?;
         cloud::create_system_node(&client).await?;
         cloud::create_pool(&client).await?;
+        Ok(stack)
+    }
+
+    async fn run(&self, case: Case, pods: usize) -> anyhow::Result<Outcome> {
+        let stack = self.stack().await?;
+        let client = stack.admin()?;
         let count = case.count(pods);
 
         let before = cpu(&stack.cluster);
@@ -201,6 +217,16 @@ async fn send(client: &Client, objects: &[(String, Value)]) -> anyhow::Result<()
 /// When so many pods have been seen to run, or the last one before none followed for so long; and how many did.
 async fn all_run(client: Client, count: usize, patience: Duration) -> anyhow::Result<(Instant, usize)> {
     all_seen(client, watcher::Config::default().fields("status.phase=Running"), count, patience).await
+}
+
+/// The same of pods with a label.
+async fn all_run_of(
+    client: Client,
+    labels: String,
+    count: usize,
+    patience: Duration,
+) -> anyhow::Result<(Instant, usize)> {
+    all_seen(client, watcher::Config::default().fields("status.phase=Running").labels(&labels), count, patience).await
 }
 
 /// The same of all pods that a watch shows.

@@ -15,9 +15,11 @@ use muster_api::{batch_state, keys, pool_state};
 use muster_core::batch::reserves;
 use muster_core::ec2::CapacityType;
 use muster_core::gang::GangEvent;
+use muster_core::model;
 use muster_core::model::gang::Foreign;
 use muster_core::model::money::usd;
 use muster_core::model::names::PodUid;
+use muster_core::model::pods::Unplaced;
 use muster_core::offering::Ledger;
 use muster_core::ordinary::{
     self, Announced, Cause, Disputes, Fruitless, InVain, Launch, Offered, Outcome, Placed, Purchases, Refusal, Round,
@@ -52,8 +54,31 @@ pub(in crate::provisioner) struct Pods {
     disputes: Disputes,
     /// What the statuses say of it, as far as this process wrote or read them.
     written: BTreeMap<Arc<str>, SchedulerRefused>,
+    /// The pods that waited when they were last looked through.
+    crowd: Option<Crowd>,
     /// How long it took to find out whether a round is due.
     took: Duration,
+}
+
+/// The pods to provision for, as one number, and how many they are.
+#[derive(Debug)]
+struct Crowd {
+    of: Unplaced,
+    seen: u64,
+    count: usize,
+}
+
+impl Crowd {
+    /// They are not sorted for it: it is asked for at every change of a crowd.
+    fn of(pods: &model::pods::Pods) -> Self {
+        let mut hasher = std::hash::DefaultHasher::new();
+        let mut count = 0;
+        for pod in pods.unplaced().filter(|pod| ordinary::is_waiting(pod)) {
+            pod.uid.as_str().hash(&mut hasher);
+            count += 1;
+        }
+        Self { of: pods.unplaced_now(), seen: hasher.finish(), count }
+    }
 }
 
 impl Pods {
@@ -68,6 +93,7 @@ impl Pods {
             fruitless: None,
             disputes: Disputes::default(),
             written: BTreeMap::new(),
+            crowd: None,
             took: Duration::ZERO,
         }
     }
@@ -105,7 +131,11 @@ impl Pods {
         let disputed = self.disputes.open(now_real());
         let known =
             Learnt { refusals: &refusals, refused: refusals.waiting(now), paused: fruitless.pausing(now), disputed };
-        let (seen, count) = digest(state, &usable, &known);
+        // Tens of thousands may wait for hours: they are not looked through while nothing of them changes.
+        let pods = &state.snapshot.pods;
+        let crowd = self.crowd.take().filter(|crowd| crowd.of.are_those_of(pods)).unwrap_or_else(|| Crowd::of(pods));
+        let (seen, count) = (digest(state, &usable, &known, crowd.seen), crowd.count);
+        self.crowd = Some(crowd);
         // Whoever has a place on a node may lose it again, and nothing of that is in the digest.
         let due = self.window.is_due(now_real(), seen, count > 0);
         self.took = began.elapsed();
@@ -430,9 +460,7 @@ fn object(context: &Context, state: &State, launch: &Launch) -> NodeBatch {
 
 /// Pods to provision for, in planning order: priority, creation, namespace and name.
 fn waiting(state: &State) -> Vec<PodUid> {
-    let pods = &state.snapshot.pods;
-    let mut waiting: Vec<_> =
-        state.unbound.keys().filter_map(|uid| pods.get(uid)).filter(|pod| ordinary::is_waiting(pod)).collect();
+    let mut waiting: Vec<_> = state.snapshot.pods.unplaced().filter(|pod| ordinary::is_waiting(pod)).collect();
     waiting.sort_by_cached_key(|pod| {
         (std::cmp::Reverse(pod.priority), pod.created.is_none(), pod.created, pod.key.clone())
     });
@@ -457,18 +485,10 @@ struct Learnt<'a> {
     disputed: Vec<(&'a Arc<str>, Timestamp)>,
 }
 
-/// Everything whose change may call for another round, as one number, and how many pods there are to provision for. It is asked for
-/// at every change of a crowd: they are not sorted for it.
-fn digest(state: &State, usable: &BTreeSet<String>, known: &Learnt<'_>) -> (u64, usize) {
+/// Everything whose change may call for another round, as one number; `crowd` is that of the pods to provision for.
+fn digest(state: &State, usable: &BTreeSet<String>, known: &Learnt<'_>, crowd: u64) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
-    known.hash(&mut hasher);
-    let mut count = 0;
-    for uid in
-        state.unbound.keys().filter(|uid| state.snapshot.pods.get(*uid).is_some_and(|pod| ordinary::is_waiting(pod)))
-    {
-        uid.as_str().hash(&mut hasher);
-        count += 1;
-    }
+    (known, crowd).hash(&mut hasher);
     usable.hash(&mut hasher);
     for (name, pool) in state.pools.iter() {
         (name, pool.metadata.generation).hash(&mut hasher);
@@ -479,7 +499,7 @@ fn digest(state: &State, usable: &BTreeSet<String>, known: &Learnt<'_>) -> (u64,
     }
     // Labels that a namespaceSelector may ask for: another map is published where one of them changed.
     Arc::as_ptr(&state.namespaces).hash(&mut hasher);
-    (hasher.finish(), count)
+    hasher.finish()
 }
 
 struct Ladders {

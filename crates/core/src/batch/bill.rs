@@ -365,6 +365,38 @@ mod tests {
     }
 
     #[test]
+    fn what_was_spent_while_nobody_ran_is_stranded_by_its_cause_and_nothing_else_is_listed() {
+        let launched = billed(&two(BatchPhase::Launching, &[]), two(BatchPhase::Launched, &["i-1", "i-2"]), &[], 12);
+        let joining = BatchStatus { phase: BatchPhase::Joining, ..launched.clone() };
+        let joining = billed(&launched, joining, &[instance("i-1", 10, None), instance("i-2", 11, None)], 20);
+        let stranded =
+            |share: &Share| share.stranded.iter().map(|(cause, sum)| (*cause, sum / 1_000_000)).collect::<Vec<_>>();
+        let at_once = &shares(&joining, Some(at(20)))[0];
+        assert_eq!((at_once.spent / 1_000_000, stranded(at_once)), (19, vec![(StrandedCause::Join, 19)]));
+        let later = &shares(&joining, Some(at(30)))[0];
+        assert_eq!((later.spent / 1_000_000, stranded(later)), (39, vec![(StrandedCause::Join, 39)]));
+        let nothing = two(BatchPhase::Joining, &[]);
+        assert!(shares(&nothing, Some(at(30)))[0].stranded.is_empty(), "there is no instance");
+        let running = BatchStatus { phase: BatchPhase::InUse, ..joining };
+        assert_eq!(stranded(&shares(&running, Some(at(30)))[0]), [(StrandedCause::Join, 19)], "its gang runs");
+    }
+
+    #[test]
+    fn a_pool_that_cost_nothing_leaves_no_share_behind() {
+        let status = two(BatchPhase::Pending, &[]);
+        let mut billing = Billing::default();
+        leave(&status, &mut billing);
+        assert_eq!(billing.earlier, []);
+        let stranded = BTreeMap::from([(StrandedCause::Join, 3)]);
+        let mut billing = Billing { spent: 5, stranded: stranded.clone(), ..Billing::default() };
+        leave(&status, &mut billing);
+        assert_eq!((billing.earlier.len(), &billing.earlier[0].stranded), (1, &stranded));
+        billing.spent = 7;
+        let rest = current(&status, &billing).unwrap();
+        assert_eq!((rest.spent, rest.stranded), (2, BTreeMap::new()), "of what is stranded all is the former's");
+    }
+
+    #[test]
     fn a_minute_is_charged_at_least_and_what_ec2_never_showed_is_charged_from_the_answer_that_named_it() {
         let attempt = crate::model::batch::Attempt { number: 1, ended: Some(at(5)), ..attempt() };
         let before = BatchStatus { attempts: vec![attempt], ..two(BatchPhase::Launching, &["i-1", "i-2"]) };

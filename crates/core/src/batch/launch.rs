@@ -687,3 +687,32 @@ pub(super) fn asked(attempt: &Attempt) -> Refused {
         count: attempt.count,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::attempt;
+    use super::*;
+
+    #[test]
+    fn what_ec2_names_is_what_was_refused_and_else_the_first_of_what_was_asked_for() {
+        let one = |instance_type: &str, zone: &str| AttemptOverride {
+            instance_type: instance_type.to_owned(),
+            zone: zone.to_owned(),
+            subnet: format!("subnet-{zone}"),
+            price: None,
+        };
+        let overrides = vec![one("m5.large", "a"), one("m5.large", "b"), one("m6i.large", "a"), one("m6i.large", "b")];
+        let attempt = Attempt { overrides, ..attempt() };
+        let of = |named: Option<(&str, &str)>| {
+            let named = named.map(|(instance_type, zone)| (instance_type.to_owned(), zone.to_owned()));
+            let refused = refused(&attempt, named.as_ref());
+            (refused.instance_type, refused.zone, refused.subnet)
+        };
+        let expected = |one: [&str; 3]| (one[0].to_owned(), one[1].to_owned(), one[2].to_owned());
+        assert_eq!(of(Some(("m6i.large", "b"))), expected(["m6i.large", "b", "subnet-b"]));
+        assert_eq!(of(Some(("m6i.large", "a"))), expected(["m6i.large", "a", "subnet-a"]));
+        let first = expected([&attempt.instance_type, &attempt.zone, &attempt.subnet]);
+        assert_eq!(of(Some(("m7i.large", "a"))), first, "none that was asked for");
+        assert_eq!(of(None), first);
+    }
+}

@@ -201,6 +201,9 @@ mod tests {
         assert_eq!(reschedule(&mut moved, &later, now).len(), 1);
         let known = moved.instances[0].loss.clone().unwrap();
         assert!(known.act_at > at(5) && known.deadline == Some(at(6)), "{known:?}");
+        assert_eq!(known.noticed, now, "when it was moved");
+        assert!(known.message.contains("scheduled"), "what is stated is what it was moved to: {}", known.message);
+        assert!(reschedule(&mut moved, &later, now).is_empty(), "written down once");
         assert!(rescheduled(&moved, &seen(Maintenance::At(at(6))), now).is_empty(), "the same is no news");
         assert!(rescheduled(&moved, &seen(Maintenance::At(at(1))), now).is_empty(), "sooner comes as a notice");
 
@@ -210,7 +213,12 @@ mod tests {
         assert_eq!(cancelled.instances[0].loss, None);
 
         assert!(rescheduled(&expects(maintenance, at(2)), &BTreeMap::new(), now).is_empty(), "nothing is shown");
-        assert!(rescheduled(&expects(maintenance, now), &seen(Maintenance::Over), now).is_empty(), "it has begun");
+        let mut begun = expects(maintenance, now);
+        assert!(rescheduled(&begun, &seen(Maintenance::Over), now).is_empty(), "it has begun");
+        assert!(
+            reschedule(&mut begun, &over, now).is_empty() && begun.instances[0].loss.is_some(),
+            "nothing calls it off"
+        );
         let spot = expects(LossCause::Notice(NoticeKind::SpotInterruption), at(2));
         assert!(rescheduled(&spot, &seen(Maintenance::Over), now).is_empty(), "no maintenance");
     }

@@ -155,3 +155,32 @@ pub(super) fn without_fleets(case: &Case<'_>, mut status: BatchStatus) -> Option
     status.message = Some(format!("attempt {number} lost (too many fleets): the same candidate by RunInstances"));
     Some(Turn::write(status).note(note))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::attempt;
+    use super::*;
+    use crate::model::batch::Attempt;
+
+    #[test]
+    fn what_became_of_a_launch_of_this_round_is_why_no_candidate_is_left() {
+        let of = |number: u32, outcome: AttemptOutcome, message: &str| Attempt {
+            number,
+            outcome,
+            message: Some(message.to_owned()),
+            ..attempt()
+        };
+        let attempts = vec![
+            of(1, AttemptOutcome::Violated, "an old one"),
+            of(2, AttemptOutcome::Violated, "torn apart"),
+            of(3, AttemptOutcome::Lost, "no capacity"),
+        ];
+        let why = |round_from: u32| {
+            let status = BatchStatus { attempts: attempts.clone(), round_from, ..BatchStatus::default() };
+            nothing_left(&status, &Ranking::default(), &["no subnet".to_owned()])
+        };
+        assert_eq!(why(0), "no candidate is left; of what was launched: torn apart", "the last that was launched");
+        assert_eq!(why(1), "no candidate is left; of what was launched: torn apart");
+        assert_eq!(why(2), "no candidate is left: no subnet", "that was an earlier round");
+    }
+}

@@ -107,6 +107,7 @@ pub(super) fn pause_of(failures: u32) -> Duration {
 mod tests {
     use std::collections::BTreeMap;
 
+    use super::super::decision::{Look, Sight};
     use super::*;
 
     fn report() -> Report {
@@ -121,7 +122,9 @@ mod tests {
     #[test]
     fn a_report_stays_until_a_decision_that_looked_at_it_is_acknowledged() {
         let mut memory = Memory { reports: vec![report()], ..Memory::default() };
+        memory.seen.insert(Look::Fleet("fleet-1".to_owned()), Ok(Sight::Fleet(None)));
         memory.superseded();
+        assert!(memory.seen.is_empty(), "it is looked for once more");
         let _ = memory.unwritten();
         assert_eq!(memory.settle(&remains(0, Requeue::Retry(Duration::ZERO))), []);
         assert_eq!(memory.reports.len(), 1, "nothing has looked at it");

@@ -37,9 +37,11 @@ impl Pods {
     /// Takes a pod out.
     pub fn remove(&mut self, uid: &PodUid) -> Option<Arc<Pod>> {
         let before = self.all.remove(uid)?;
-        let key = (before.key.clone(), uid.clone());
-        self.unplaced.remove(&key);
-        self.unknown.remove(&key);
+        for (pods, of) in [(&mut self.unplaced, is_unplaced as fn(&Pod) -> bool), (&mut self.unknown, is_unknown)] {
+            if of(&before) {
+                pods.remove(&(before.key.clone(), uid.clone()));
+            }
+        }
         Some(before)
     }
 
@@ -73,9 +75,28 @@ impl Pods {
         self.unplaced.values()
     }
 
+    /// To ask later whether [`Pods::unplaced`] are the same.
+    #[must_use]
+    pub fn unplaced_now(&self) -> Unplaced {
+        Unplaced(self.unplaced.clone())
+    }
+
     /// Pods that have not ended and of which it is not known whether they are of a gang, by namespace, name and UID.
     pub fn unknown(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.unknown.values()
+    }
+}
+
+/// What [`Pods::unplaced`] held at some moment.
+#[derive(Clone, Debug)]
+pub struct Unplaced(InOrder);
+
+impl Unplaced {
+    /// Whether not one of them has come, changed or gone since; it may answer `false` where one was put in that equals the one before.
+    /// In constant time.
+    #[must_use]
+    pub fn are_those_of(&self, pods: &Pods) -> bool {
+        self.0.ptr_eq(&pods.unplaced)
     }
 }
 

@@ -58,6 +58,7 @@ proptest! {
         let (mut pods, mut all) = (Pods::default(), BTreeMap::new());
         for (pod, stays) in changes {
             let pod = Arc::new(pod);
+            let (before, waited) = (pods.unplaced_now(), pods.unplaced().cloned().collect::<Vec<_>>());
             if stays {
                 prop_assert_eq!(pods.insert(pod.uid.clone(), Arc::clone(&pod)), all.insert(pod.uid.clone(), pod));
             } else {
@@ -71,7 +72,9 @@ proptest! {
             let unplaced = of(|pod| {
                 pod.membership == Membership::Single && pod.node.is_none() && !pod.ended && !pod.deleting
             });
-            prop_assert_eq!(pods.unplaced().cloned().collect::<Vec<_>>(), unplaced);
+            prop_assert_eq!(pods.unplaced().cloned().collect::<Vec<_>>(), unplaced.clone());
+            let same = waited.len() == unplaced.len() && waited.iter().zip(&unplaced).all(|(one, other)| Arc::ptr_eq(one, other));
+            prop_assert_eq!(before.are_those_of(&pods), same);
             let unknown = of(|pod| pod.membership == Membership::Unknown && !pod.ended);
             prop_assert_eq!(pods.unknown().cloned().collect::<Vec<_>>(), unknown);
         }

@@ -1,0 +1,175 @@
+//! What pods cost that wait and get nothing: those of a Deployment that fits nowhere, and those of one whose pool is at its limit. And
+//! whether others get their nodes in time beside them.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kube::api::ListParams;
+use kube::{Api, Client};
+use muster::testbed::{Stack, eventually};
+use serde_json::{Value, json};
+
+use crate::case::spec;
+use crate::machine::{DEADLINE, NAMESPACE, cpu, memory_of};
+use crate::{Bench, IDLE, LONGEST, all_run_of, cloud, send};
+use muster::testbed::Component;
+
+/// How long is measured.
+const WINDOW: Duration = Duration::from_secs(120);
+/// Hundredths of a second that Muster may use in a second before it counts as at rest.
+const QUIET: u64 = 10;
+/// Pods that are served beside those who wait.
+const SERVED: usize = 20;
+/// What is allowed: thousandths of a core, events a minute, and how long others wait after the window and the machines' boot.
+const CORE: u64 = 10;
+const EVENTS: u64 = 1;
+const LATER: Duration = Duration::from_secs(2);
+
+/// Muster while it waits: thousandths of a core, and its events in a minute.
+async fn at_rest(stack: &Stack, client: &Client) -> anyhow::Result<(u64, u64)> {
+    let cluster = &stack.cluster;
+    eventually(DEADLINE, "muster to be at rest", || async move {
+        let mut calm = 0;
+        for _ in 0..10 {
+            let before = cpu(cluster)[3];
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            calm += u32::from(cpu(cluster)[3] - before < QUIET);
+        }
+        Ok::<_, std::convert::Infallible>((calm == 10).then_some(()))
+    })
+    .await?;
+    let (before, reported) = (cpu(cluster)[3], events(client).await?);
+    tokio::time::sleep(WINDOW).await;
+    let used = cpu(cluster)[3] - before;
+    let more = events(client).await?.saturating_sub(reported);
+    Ok((used * 10 / WINDOW.as_secs(), (more * 60).div_ceil(WINDOW.as_secs())))
+}
+
+/// How often Muster has reported something.
+async fn events(client: &Client) -> anyhow::Result<u64> {
+    let all: Vec<Event> = Api::<Event>::all(client.clone()).list(&ListParams::default()).await?.items;
+    let ours = all.iter().filter(|event| {
+        let by = |name: &Option<String>| name.as_deref().is_some_and(|name| name.contains("muster"));
+        by(&event.reporting_component)
+            && !event.reporting_component.as_deref().unwrap_or_default().ends_with("scheduler")
+    });
+    let times = |event: &Event| event.series.as_ref().and_then(|series| series.count).or(event.count).unwrap_or(1);
+    Ok(ours.map(|event| u64::try_from(times(event)).unwrap_or(1)).sum())
+}
+
+/// A Deployment, and until all of its pods are there.
+async fn deploy(client: &Client, name: &str, replicas: usize, cpu: &str, more: &Value) -> anyhow::Result<()> {
+    let labels = json!({"app": name});
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec(cpu, "1Gi", more)},
+        },
+    });
+    send(client, &[(format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments"), deployment)]).await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let of = ListParams::default().labels(&format!("app={name}"));
+    Ok(eventually(DEADLINE, "all pods of a Deployment to be created", || async {
+        let tried = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.conditions.is_some());
+        let pods = pods.list(&of).await?.items;
+        // kube-scheduler has tried each once, or it has a node.
+        Ok::<_, kube::Error>((pods.iter().filter(|pod| tried(pod)).count() == replicas).then_some(()))
+    })
+    .await?)
+}
+
+/// Sends the pods that are served.
+async fn ask(client: &Client, name: &str) -> anyhow::Result<()> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
+    let objects: Vec<(String, Value)> = (0..SERVED)
+        .map(|number| {
+            let pod = json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": format!("{name}{number}"), "labels": {"app": name}},
+                "spec": spec("3500m", "20Gi", &json!({})),
+            });
+            (path.clone(), pod)
+        })
+        .collect();
+    send(client, &objects).await
+}
+
+/// From the request for some pods to the last of them running.
+async fn served(client: &Client, name: &str) -> anyhow::Result<Duration> {
+    let started = Instant::now();
+    let running = tokio::spawn(all_run_of(client.clone(), format!("app={name}"), SERVED, LONGEST));
+    ask(client, name).await?;
+    let (ran, count) = running.await??;
+    anyhow::ensure!(count == SERVED, "{count} of {SERVED} pods ran");
+    Ok(ran.duration_since(started))
+}
+
+/// From the request for some pods to so many nodes more that are Ready. When their pods are bound is up to kube-scheduler, which tries
+/// every pod of a crowd once more whenever a node comes that has the capacity for one of them, in the order of its queue.
+async fn provisioned(client: &Client, name: &str, more: usize) -> anyhow::Result<Duration> {
+    let before = ready_nodes(client).await?;
+    let started = Instant::now();
+    ask(client, name).await?;
+    eventually(DEADLINE, "nodes to be ready", || async move {
+        Ok::<_, kube::Error>((ready_nodes(client).await? >= before + more).then_some(()))
+    })
+    .await?;
+    Ok(started.elapsed())
+}
+
+async fn ready_nodes(client: &Client) -> kube::Result<usize> {
+    let nodes: Vec<Node> = Api::all(client.clone()).list(&ListParams::default()).await?.items;
+    let is_ready = |node: &Node| {
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
+        let ready = conditions.unwrap_or_default().iter().any(|one| one.type_ == "Ready" && one.status == "True");
+        let tainted = node.spec.as_ref().and_then(|spec| spec.taints.as_ref()).is_some_and(|taints| !taints.is_empty());
+        ready && !tainted
+    };
+    Ok(nodes.iter().filter(|node| is_ready(node)).count())
+}
+
+/// Runs the row with so many pods that fit nowhere, and so many that wait at a limit.
+pub(crate) async fn run(bench: &Bench, nowhere: usize, at_limit: usize) -> anyhow::Result<Value> {
+    let stack = bench.stack().await?;
+    let client = stack.admin()?;
+    cloud::create_limited_pool(&client).await?;
+    let alone = served(&client, "alone").await?;
+    let nodes = ready_nodes(&client).await?;
+    deploy(&client, "nowhere", nowhere, "1000", &json!({})).await?;
+    let (core, events) = at_rest(&stack, &client).await?;
+    println!(
+        "{nowhere} pods of a Deployment that fits nowhere, at rest: muster {}.{} % of a core ({} allowed), {events} events a minute \
+         ({EVENTS} allowed)",
+        core / 10,
+        core % 10,
+        CORE / 10
+    );
+    deploy(&client, "limited", at_limit, "900m", &json!({"nodeSelector": {cloud::TIER: cloud::LIMITED}})).await?;
+    let (both, _) = at_rest(&stack, &client).await?;
+    let beside = provisioned(&client, "beside", nodes).await?;
+    let allowed = IDLE + cloud::boot() + LATER;
+    let memory = memory_of(&stack.cluster, Component::Muster(0), "VmHWM:");
+    println!(
+        "and {at_limit} pods whose pool is at its limit: muster {}.{} % of a core at rest, {memory} MiB at its peak; the {nodes} nodes of {SERVED} other pods \
+         are ready after {:.1} s ({} s are allowed; the same pods ran after {:.1} s before anybody waited)",
+        both / 10,
+        both % 10,
+        beside.as_secs_f64(),
+        allowed.as_secs(),
+        alone.as_secs_f64()
+    );
+    anyhow::ensure!(core <= CORE && events <= EVENTS && beside <= allowed, "waiting: more than is allowed");
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    Ok(json!({
+        "nowhere": nowhere,
+        "atLimit": at_limit,
+        "permilleOfACore": core,
+        "permilleOfACoreWithBoth": both,
+        "eventsPerMinute": events,
+        "aloneMilliseconds": millis(alone),
+        "besideMilliseconds": millis(beside),
+        "musterMemoryMiB": memory,
+    }))
+}

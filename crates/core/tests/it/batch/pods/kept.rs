@@ -1,0 +1,88 @@
+//! Whom an empty node is kept for, and whom not; and what is kept since nobody saw how it came to look empty.
+
+use muster_core::batch::Kept;
+use muster_core::model::gang::{Foreign, Membership};
+
+use super::*;
+
+/// Whether a node that has been empty for its time is tainted although this pod waits.
+fn goes_beside(waits: Pod) -> bool {
+    let mut setup = empty_beside(waits);
+    setup.now += 30;
+    setup.step();
+    setup.is_tainted("n-i-1")
+}
+
+#[test]
+fn an_empty_node_stays_for_none_but_a_pod_that_kube_scheduler_could_bind_to_it() {
+    let waits = || waits_since(NOW);
+    assert!(!goes_beside(waits()));
+    assert!(
+        !goes_beside(Pod { ours: false, foreign: Foreign::Provisioned, ..waits() }),
+        "a profile that is provisioned for"
+    );
+    assert!(goes_beside(Pod { ours: false, foreign: Foreign::Other, ..waits() }), "a profile that is nothing to us");
+    assert!(goes_beside(Pod { daemon: true, ..waits() }), "of a DaemonSet");
+    assert!(goes_beside(Pod { ended: true, ..waits() }), "it has ended");
+    assert!(goes_beside(Pod { deleting: true, ..waits() }), "it is being deleted");
+    assert!(goes_beside(Pod { membership: Membership::Unknown, ..waits() }), "perhaps a member");
+    assert!(goes_beside(Pod { foreign_gate: Some("example.com/gate".into()), ..waits() }), "held by somebody");
+    assert!(goes_beside(Pod { node: Some("elsewhere".into()), ..waits() }), "it has a node");
+}
+
+#[test]
+fn an_empty_node_stays_for_a_live_pod_that_is_nominated_or_pinned_to_it() {
+    let large = || Pod { shape: world::pod("large", &world::shape(9)).shape, ..waits_since(NOW) };
+    assert!(goes_beside(large()), "it would not fit");
+    let here = || Some("n-i-1".into());
+    assert!(!goes_beside(Pod { nominated: here(), ..large() }));
+    assert!(!goes_beside(Pod { pinned: here(), ..large() }));
+    assert!(goes_beside(Pod { nominated: Some("n-i-2".into()), ..large() }));
+    assert!(goes_beside(Pod { nominated: here(), ended: true, ..large() }));
+}
+
+/// Batches of this many Ready instances, the first `missing` of which have no Node while the next `empty` have no pod.
+fn kept(batches: &[(&str, usize, usize, usize)], lost: bool) -> Option<Kept> {
+    let (mut all, mut nodes, mut pods) = (BTreeMap::new(), Vec::new(), Vec::new());
+    for (pool, count, missing, empty) in batches {
+        let ids: Vec<String> = (0..*count).map(|number| format!("{pool}-{number:02}")).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let mut setup = Setup::serving(&ids);
+        setup.status.node_pool = Some((*pool).to_owned());
+        if lost {
+            for one in &mut setup.status.instances {
+                let cause = LossCause::Missing;
+                one.loss = Some(Loss { cause, message: String::new(), noticed: at(0), act_at: at(0), deadline: None });
+            }
+        }
+        nodes.extend(setup.nodes.drain(*missing..));
+        pods.extend(setup.pods.drain(missing + empty..));
+        let batch = Batch { status: setup.status.clone(), ..draw::batch(pool, setup.spec(), at(0)) };
+        all.insert((*pool).to_owned(), Arc::new(batch));
+    }
+    witness(&all, &world::snapshot(&nodes, &pods, &[], &[]), &mut BTreeMap::new())
+}
+
+#[test]
+fn what_looks_empty_or_is_missing_is_counted_over_all_batches_and_its_pools_are_named() {
+    let kept_of = |batches: &[(&str, usize, usize, usize)]| kept(batches, false);
+    assert_eq!(kept_of(&[("a", 30, 3, 0), ("b", 30, 3, 0)]), None, "six of sixty are trusted");
+    let pools = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+    let missing = Kept { empty: 0, missing: 8, all: 70, pools: pools(&["a", "b"]) };
+    assert_eq!(kept_of(&[("a", 30, 4, 0), ("b", 30, 4, 0), ("c", 10, 0, 0)]), Some(missing));
+    let empty = Kept { empty: 8, missing: 0, all: 70, pools: pools(&["a", "b"]) };
+    assert_eq!(kept_of(&[("a", 30, 0, 4), ("b", 30, 0, 4), ("c", 10, 0, 0)]), Some(empty));
+    let both = kept_of(&[("a", 30, 1, 3), ("b", 30, 2, 2)]).unwrap();
+    assert_eq!((both.missing, both.empty, both.all), (3, 5, 60));
+    assert_eq!(
+        both.to_string(),
+        "of 60 nodes for pods of no gang 5 look empty and 3 are missing, and nobody saw their pods or Nodes go: more than the 6 that are \
+         trusted at once. They are kept; delete their NodeBatches to let go of those that are empty"
+    );
+}
+
+#[test]
+fn of_instances_that_are_known_to_be_lost_it_is_known_how_their_nodes_went() {
+    assert_eq!(kept(&[("a", 30, 30, 0)], true), None);
+    assert!(kept(&[("a", 30, 30, 0)], false).is_some());
+}
