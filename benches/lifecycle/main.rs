@@ -7,7 +7,8 @@
 //! 1.25 times what kube-scheduler needs; 1.03 times the bound that `muster plan` proves for the same pods; 260 MiB; half a core.
 //!
 //! In the environment: `PODS` (1,000), `ROWS` (a list out of `mix`, `spread`, `deployments`, `apart`, `nodes`; and `waiting`, which takes a
-//! quarter of an hour and is run by name only, with `NOWHERE` and `AT_LIMIT` pods), `MUSTER` (another `muster` binary), `JSON` (a file for the figures).
+//! quarter of an hour and is run by name only, with `NOWHERE` and `AT_LIMIT` pods), `MUSTER` (another `muster` binary), `JSON` (a file
+//! for the figures).
 
 #![allow(clippy::print_stdout, reason = "prints its table")]
 
@@ -217,16 +218,6 @@ async fn send(client: &Client, objects: &[(String, Value)]) -> anyhow::Result<()
 /// When so many pods have been seen to run, or the last one before none followed for so long; and how many did.
 async fn all_run(client: Client, count: usize, patience: Duration) -> anyhow::Result<(Instant, usize)> {
     all_seen(client, watcher::Config::default().fields("status.phase=Running"), count, patience).await
-}
-
-/// The same of pods with a label.
-async fn all_run_of(
-    client: Client,
-    labels: String,
-    count: usize,
-    patience: Duration,
-) -> anyhow::Result<(Instant, usize)> {
-    all_seen(client, watcher::Config::default().fields("status.phase=Running").labels(&labels), count, patience).await
 }
 
 /// The same of all pods that a watch shows.

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::ListParams;
+use kube::runtime::watcher;
 use kube::{Api, Client};
-use muster::testbed::{Stack, eventually};
+use muster::testbed::{Component, Stack, eventually};
 use serde_json::{Value, json};
 
 use crate::case::spec;
-use crate::machine::{DEADLINE, NAMESPACE, cpu, memory_of};
-use crate::{Bench, IDLE, LONGEST, all_run_of, cloud, send};
-use muster::testbed::Component;
+use crate::machine::{DEADLINE, NAMESPACE, memory_of, muster_at_rest, permille_of_muster};
+use crate::{Bench, IDLE, LONGEST, all_seen, cloud, send};
 
 /// How long is measured.
 const WINDOW: Duration = Duration::from_secs(120);
@@ -27,32 +27,19 @@ const LATER: Duration = Duration::from_secs(2);
 
 /// Muster while it waits: thousandths of a core, and its events in a minute.
 async fn at_rest(stack: &Stack, client: &Client) -> anyhow::Result<(u64, u64)> {
-    let cluster = &stack.cluster;
-    eventually(DEADLINE, "muster to be at rest", || async move {
-        let mut calm = 0;
-        for _ in 0..10 {
-            let before = cpu(cluster)[3];
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            calm += u32::from(cpu(cluster)[3] - before < QUIET);
-        }
-        Ok::<_, std::convert::Infallible>((calm == 10).then_some(()))
-    })
-    .await?;
-    let (before, reported) = (cpu(cluster)[3], events(client).await?);
-    tokio::time::sleep(WINDOW).await;
-    let used = cpu(cluster)[3] - before;
+    muster_at_rest(&stack.cluster, QUIET, 10).await?;
+    let reported = events(client).await?;
+    let permille = permille_of_muster(&stack.cluster, WINDOW).await;
     let more = events(client).await?.saturating_sub(reported);
-    Ok((used * 10 / WINDOW.as_secs(), (more * 60).div_ceil(WINDOW.as_secs())))
+    Ok((permille, (more * 60).div_ceil(WINDOW.as_secs())))
 }
 
-/// How often Muster has reported something.
+/// How often Muster has reported something. kube-scheduler reports under the name of its profile, which is the same.
 async fn events(client: &Client) -> anyhow::Result<u64> {
     let all: Vec<Event> = Api::<Event>::all(client.clone()).list(&ListParams::default()).await?.items;
-    let ours = all.iter().filter(|event| {
-        let by = |name: &Option<String>| name.as_deref().is_some_and(|name| name.contains("muster"));
-        by(&event.reporting_component)
-            && !event.reporting_component.as_deref().unwrap_or_default().ends_with("scheduler")
-    });
+    let of_scheduler = |event: &Event| matches!(event.reason.as_deref(), Some("FailedScheduling" | "Scheduled"));
+    let ours =
+        all.iter().filter(|event| event.reporting_component.as_deref() == Some("muster") && !of_scheduler(event));
     let times = |event: &Event| event.series.as_ref().and_then(|series| series.count).or(event.count).unwrap_or(1);
     Ok(ours.map(|event| u64::try_from(times(event)).unwrap_or(1)).sum())
 }
@@ -99,7 +86,8 @@ async fn ask(client: &Client, name: &str) -> anyhow::Result<()> {
 /// From the request for some pods to the last of them running.
 async fn served(client: &Client, name: &str) -> anyhow::Result<Duration> {
     let started = Instant::now();
-    let running = tokio::spawn(all_run_of(client.clone(), format!("app={name}"), SERVED, LONGEST));
+    let these = watcher::Config::default().fields("status.phase=Running").labels(&format!("app={name}"));
+    let running = tokio::spawn(all_seen(client.clone(), these, SERVED, LONGEST));
     ask(client, name).await?;
     let (ran, count) = running.await??;
     anyhow::ensure!(count == SERVED, "{count} of {SERVED} pods ran");

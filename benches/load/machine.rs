@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures::{StreamExt, TryStreamExt};
 use kube::Client;
-use muster::testbed::{Component, TestCluster};
+use muster::testbed::{Component, TestCluster, eventually};
 use serde::Serialize;
 
 /// Requests at once.
@@ -40,6 +40,27 @@ pub(crate) fn cpu(cluster: &TestCluster) -> Cpu {
         let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
         ticks(11) + ticks(12)
     })
+}
+
+/// Waits until Muster has used less than `quiet` hundredths of a second in each of so many seconds in a row.
+pub(crate) async fn muster_at_rest(cluster: &TestCluster, quiet: u64, seconds: u32) -> anyhow::Result<()> {
+    Ok(eventually(DEADLINE, "muster to be at rest", || async move {
+        let mut calm = 0;
+        for _ in 0..seconds {
+            let before = cpu(cluster)[3];
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            calm += u32::from(cpu(cluster)[3] - before < quiet);
+        }
+        Ok::<_, std::convert::Infallible>((calm == seconds).then_some(()))
+    })
+    .await?)
+}
+
+/// Thousandths of a core that Muster uses in the time that follows.
+pub(crate) async fn permille_of_muster(cluster: &TestCluster, window: Duration) -> u64 {
+    let before = cpu(cluster)[3];
+    tokio::time::sleep(window).await;
+    (cpu(cluster)[3] - before) * 10 / window.as_secs()
 }
 
 /// A line of the memory of a process in MiB; 0 where it does not run.

@@ -11,7 +11,7 @@ use muster::testbed::{Component, Stack, eventually};
 use serde_json::{Value, json};
 
 use crate::Bench;
-use crate::machine::{DEADLINE, NAMESPACE, cpu, create, memory_of};
+use crate::machine::{DEADLINE, NAMESPACE, create, memory_of, muster_at_rest, permille_of_muster};
 use crate::place::create_nodes;
 
 /// How long is measured.
@@ -62,19 +62,8 @@ pub(crate) async fn run(bench: &Bench, jobs: usize, pods: usize, nodes: usize) -
         Ok::<_, kube::Error>(api.list_metadata(&others).await?.items.is_empty().then_some(()))
     })
     .await?;
-    eventually(DEADLINE, "muster to be at rest", || async move {
-        let mut calm = 0;
-        for _ in 0..5 {
-            let before = cpu(cluster)[3];
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            calm += u32::from(cpu(cluster)[3] - before < QUIET);
-        }
-        Ok::<_, std::convert::Infallible>((calm == 5).then_some(()))
-    })
-    .await?;
-    let before = cpu(cluster)[3];
-    tokio::time::sleep(WINDOW).await;
-    let permille = (cpu(cluster)[3] - before) * 10 / WINDOW.as_secs();
+    muster_at_rest(cluster, QUIET, 5).await?;
+    let permille = permille_of_muster(cluster, WINDOW).await;
     let (resident, peak) =
         (memory_of(cluster, Component::Muster(0), "VmRSS:"), memory_of(cluster, Component::Muster(0), "VmHWM:"));
     println!(
