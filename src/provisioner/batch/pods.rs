@@ -15,15 +15,13 @@ use muster_api::{batch_state, keys, pool_state};
 use muster_core::batch::reserves;
 use muster_core::ec2::CapacityType;
 use muster_core::gang::GangEvent;
-use muster_core::model;
 use muster_core::model::gang::Foreign;
 use muster_core::model::money::usd;
 use muster_core::model::names::PodUid;
-use muster_core::model::pods::Unplaced;
 use muster_core::offering::Ledger;
 use muster_core::ordinary::{
-    self, Announced, Cause, Disputes, Fruitless, InVain, Launch, Offered, Outcome, Placed, Purchases, Refusal, Round,
-    SchedulerRefusals, Seen, Unseen, Waiting, Window,
+    self, Announced, Cause, Crowd, Disputes, Fruitless, InVain, Launch, Offered, Outcome, Placed, Purchases, Refusal,
+    Round, SchedulerRefusals, Seen, Unseen, Waiting, Window,
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -55,30 +53,9 @@ pub(in crate::provisioner) struct Pods {
     /// What the statuses say of it, as far as this process wrote or read them.
     written: BTreeMap<Arc<str>, SchedulerRefused>,
     /// The pods that waited when they were last looked through.
-    crowd: Option<Crowd>,
+    crowd: Crowd,
     /// How long it took to find out whether a round is due.
     took: Duration,
-}
-
-/// The pods to provision for, as one number, and how many they are.
-#[derive(Debug)]
-struct Crowd {
-    of: Unplaced,
-    seen: u64,
-    count: usize,
-}
-
-impl Crowd {
-    /// They are not sorted for it: it is asked for at every change of a crowd.
-    fn of(pods: &model::pods::Pods) -> Self {
-        let mut hasher = std::hash::DefaultHasher::new();
-        let mut count = 0;
-        for pod in pods.unplaced().filter(|pod| ordinary::is_waiting(pod)) {
-            pod.uid.as_str().hash(&mut hasher);
-            count += 1;
-        }
-        Self { of: pods.unplaced_now(), seen: hasher.finish(), count }
-    }
 }
 
 impl Pods {
@@ -93,7 +70,7 @@ impl Pods {
             fruitless: None,
             disputes: Disputes::default(),
             written: BTreeMap::new(),
-            crowd: None,
+            crowd: Crowd::default(),
             took: Duration::ZERO,
         }
     }
@@ -131,11 +108,8 @@ impl Pods {
         let disputed = self.disputes.open(now_real());
         let known =
             Learnt { refusals: &refusals, refused: refusals.waiting(now), paused: fruitless.pausing(now), disputed };
-        // Tens of thousands may wait for hours: they are not looked through while nothing of them changes.
-        let pods = &state.snapshot.pods;
-        let crowd = self.crowd.take().filter(|crowd| crowd.of.are_those_of(pods)).unwrap_or_else(|| Crowd::of(pods));
-        let (seen, count) = (digest(state, &usable, &known, crowd.seen), crowd.count);
-        self.crowd = Some(crowd);
+        let (crowd, count) = self.crowd.look(&state.snapshot.pods);
+        let seen = digest(state, &usable, &known, crowd);
         // Whoever has a place on a node may lose it again, and nothing of that is in the digest.
         let due = self.window.is_due(now_real(), seen, count > 0);
         self.took = began.elapsed();

@@ -7,6 +7,7 @@ mod announced;
 pub mod awaiting;
 mod choice;
 mod class;
+mod crowd;
 mod disputes;
 mod fruitless;
 mod ground;
@@ -20,6 +21,7 @@ mod window;
 
 pub use announced::Announced;
 pub use class::{constraints_digest, digest};
+pub use crowd::Crowd;
 pub use disputes::{Disputes, Placed};
 pub use fruitless::Fruitless;
 pub use joining::Offered;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use muster_core::model::gang::{Membership, Pod, RankClaim};
 use muster_core::model::names::{NodeName, PodUid};
 use muster_core::model::pods::Pods;
+use muster_core::ordinary::Crowd;
 use proptest::prelude::*;
 
 use crate::world::{member, node, pod, shape, snapshot};
@@ -79,4 +80,30 @@ proptest! {
             prop_assert_eq!(pods.unknown().cloned().collect::<Vec<_>>(), unknown);
         }
     }
+}
+
+#[test]
+fn a_crowd_is_another_one_whenever_somebody_comes_or_goes_and_the_same_whatever_else_changes() {
+    let waits = |name: &str| pod(name, &shape(0));
+    let (mut pods, mut crowd) = (Pods::default(), Crowd::default());
+    let put = |pods: &mut Pods, pod: Pod| pods.insert(pod.uid.clone(), Arc::new(pod));
+    let nobody = crowd.look(&pods);
+    assert_eq!(nobody.1, 0);
+    put(&mut pods, waits("a"));
+    let one = crowd.look(&pods);
+    assert_eq!(one.1, 1);
+    put(&mut pods, Pod { priority: 7, ..waits("a") });
+    assert_eq!(crowd.look(&pods), one, "the same pod waits");
+    put(&mut pods, Pod { node: Some("n".into()), ..waits("runs") });
+    put(&mut pods, Pod { gated: true, ..waits("gated") });
+    assert_eq!(crowd.look(&pods), one, "nobody else does");
+    put(&mut pods, waits("b"));
+    let two = crowd.look(&pods);
+    assert_eq!(two.1, 2);
+    pods.remove(&waits("a").uid);
+    let other = crowd.look(&pods);
+    assert_eq!(other.1, 1);
+    assert!(one.0 != two.0 && two.0 != other.0 && other.0 != one.0, "{one:?}, {two:?}, {other:?}");
+    put(&mut pods, Pod { nominated: Some("n".into()), ..waits("b") });
+    assert_eq!(crowd.look(&pods), nobody);
 }
