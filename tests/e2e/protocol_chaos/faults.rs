@@ -1,6 +1,7 @@
 //! What goes wrong: with one gang's pods and nodes, or with a process; and how all of it is mended.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -8,7 +9,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster::testbed::nodes::{DEMO_NOT_READY, GPU};
 use muster::testbed::workloads::{DEMO_REFUSE, TestPod};
-use muster::testbed::{Component, Stack, eventually};
+use muster::testbed::{Component, Stack, TestbedError, eventually};
 use nix::sys::signal::Signal;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -223,10 +224,44 @@ async fn devices(nodes: &Api<Node>, node: &str, count: &str) -> Result<(), Strin
         .await
 }
 
+/// How kube-scheduler ends by itself.
+const CORRUPTED: &str = "Scheduler cache is corrupted";
+
+/// Starts kube-scheduler again as often as it ends by itself, as a kubelet does.
+///
+/// 1.37 does where a gap of its watch hides that a bound pod was deleted and made again under its name
+/// (kubernetes/kubernetes#141255). Any other end is one that the wave fails of.
+pub(super) async fn keep_scheduler(stack: Arc<Stack>) -> Result<(), TestbedError> {
+    let scheduler = Component::Scheduler(0);
+    let mut started = 0;
+    let mut tick = tokio::time::interval(Duration::from_millis(250));
+    loop {
+        tick.tick().await;
+        if stack.cluster.exit_status(scheduler).as_deref() != Some("exit status: 1") {
+            continue;
+        }
+        let log = std::fs::read_to_string(stack.cluster.log(scheduler)).unwrap_or_default();
+        if log.matches(CORRUPTED).count() <= started {
+            continue;
+        }
+        eprintln!("kube-scheduler ended by itself: {CORRUPTED}");
+        started = log.matches(CORRUPTED).count();
+        match stack.cluster.restart(scheduler).await {
+            // A fault of its own has begun in the same moment.
+            Ok(()) | Err(TestbedError::AlreadyRunning(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Waits for the moment and strikes a process, which is there again afterwards.
 pub(super) async fn shake(stack: &Stack, view: &View, shock: Shock) -> Result<(), String> {
-    moment(stack, view, &format!("{shock:?}"), |view| (view.bound() >= shock.at).then_some(())).await?;
-    let text = |error: muster::testbed::TestbedError| error.to_string();
+    moment(stack, view, &format!("{shock:?}"), |view| {
+        let runs = stack.cluster.pid(Component::Scheduler(0)).is_some();
+        (view.bound() >= shock.at && runs).then_some(())
+    })
+    .await?;
+    let text = |error: TestbedError| error.to_string();
     match shock.kind {
         ShockKind::KillMuster => {
             stack.kill_muster().map_err(text)?;

@@ -162,9 +162,17 @@ async fn lives(seeds: &[u64], config: Value, allowed: Duration) {
     stack.start_muster(&[]).await.unwrap();
     stack.create_nodes(leaves(&LEAVES, LEAF)).await.unwrap();
     let view = View::follow(&stack.admin().unwrap(), "ml", allowed);
+    let mut keeper = tokio::task::JoinSet::new();
+    keeper.spawn(faults::keep_scheduler(Arc::clone(&stack)));
     for seed in seeds {
         let began = Instant::now();
-        if let Err(error) = wave(&stack, &view, seed).await {
+        let wave = async {
+            tokio::select! {
+                done = wave(&stack, &view, seed) => done,
+                Some(ended) = keeper.join_next() => Err(format!("kube-scheduler does not start again: {ended:?}")),
+            }
+        };
+        if let Err(error) = wave.await {
             stack.cluster.keep();
             panic!("MUSTER_SEED={seed} does this again: {error}\n{}", stack.cluster.report(60));
         }
