@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::extender::{self, BindStep};
+use muster_core::extender::{self, BindStep, Rejection};
 use muster_core::model::names::PodUid;
 use tokio::time::{Instant, timeout_at};
 
@@ -13,6 +13,9 @@ use crate::clock::now_real;
 
 /// How long a call waits for the watch when the pod or its plan is newer than what this replica has seen.
 const BEHIND: Duration = Duration::from_secs(2);
+/// How long a call waits for the end of a taint that kube-scheduler does not know, or does not know any more: as long as it
+/// waits itself before it tries a pod again that was refused.
+const TAINTED: Duration = Duration::from_secs(1);
 
 /// Carries out one bind call.
 ///
@@ -22,6 +25,7 @@ pub(super) async fn bind(extender: &Arc<Extender>, args: &ExtenderBindingArgs) -
     let mut changes = extender.cluster.changes();
     let mut deadline = Instant::now() + BEHIND;
     let until = extender.barrier.until();
+    let tainted = Instant::now() + TAINTED;
     let mut asked = false;
     loop {
         changes.borrow_and_update();
@@ -31,6 +35,10 @@ pub(super) async fn bind(extender: &Arc<Extender>, args: &ExtenderBindingArgs) -
         }
         match extender::bind(&view.state.snapshot, &view.assumed, &uid, &args.node, now_real()) {
             BindStep::Unready => return Err(UNREADY.to_owned()),
+            // kube-scheduler has looked at the taints itself. Where it has seen one go that is shown here still, as on each new
+            // node, a refusal would cost the pod a back-off of seconds.
+            BindStep::Refuse(Rejection::Tainted)
+                if matches!(timeout_at(tainted, changes.changed()).await, Ok(Ok(()))) => {}
             BindStep::Refuse(reason) => return Err(reason.as_str().to_owned()),
             BindStep::Post { .. } => return extender.barrier.posting().post(args, None, until).await,
             BindStep::Arrive { gang } => return extender.barrier.arrive(&gang.key, args, until).await,

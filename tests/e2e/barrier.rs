@@ -459,6 +459,34 @@ async fn ordinary_pods_bound_one_after_the_other_leave_the_assignment_whole_befo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bind_to_a_node_whose_taint_is_shown_a_moment_longer_waits_for_its_end() {
+    let Some(rig) = Rig::start(options_of(LONG)).await else { return };
+    rig.nodes(2).await;
+    let nodes: Api<Node> = Api::all(rig.admin());
+    let taint = json!({"spec": {"taints": [{"key": "example.com/starting", "effect": "NoSchedule"}]}});
+    for name in ["a-0", "a-1"] {
+        nodes.patch(name, &PatchParams::default(), &Patch::Strategic(&taint)).await.unwrap();
+    }
+    let cluster = &rig.cluster;
+    eventually(DEADLINE, "the taints to be seen", || async move {
+        let nodes = &cluster.load().snapshot.nodes;
+        Ok::<_, String>(nodes.values().all(|entry| !entry.node.taints.is_empty()).then_some(()))
+    })
+    .await
+    .unwrap();
+    let (one, two) = (rig.ungated(TestPod::new("one").build()).await, rig.ungated(TestPod::new("two").build()).await);
+    let untainted = async {
+        // kube-scheduler may see this first, and bind at once.
+        nodes.patch("a-0", &PatchParams::default(), &Patch::Merge(json!({"spec": {"taints": null}}))).await.unwrap();
+    };
+    let (bound, ()) = futures::join!(rig.bind(&one, "a-0"), untainted);
+    assert_eq!(bound, "");
+    assert_eq!(rig.on("one").await.as_deref(), Some("a-0"));
+    assert_eq!(rig.bind(&two, "a-1").await, "the node has an untolerated taint");
+    assert_eq!(rig.on("two").await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_that_somebody_wrote_on_a_pod_opens_no_assigned_node_and_a_real_daemonset_does() {
     let Some(rig) = Rig::start(options_of(LONG)).await else { return };
     rig.nodes(1).await;
