@@ -141,7 +141,15 @@ impl TestNode {
     }
 
     /// The object, to be created: the API server takes a node's status at creation.
-    pub fn build(self) -> Node {
+    pub fn build(mut self) -> Node {
+        // A kubelet registers with these too; of a node without them kube-controller-manager patches them in.
+        for (name, deprecated) in
+            [("kubernetes.io/arch", "beta.kubernetes.io/arch"), ("kubernetes.io/os", "beta.kubernetes.io/os")]
+        {
+            if let Some(value) = self.labels.get(name).cloned() {
+                self.labels.insert(deprecated.to_owned(), value);
+            }
+        }
         Node {
             metadata: ObjectMeta {
                 name: Some(self.name),

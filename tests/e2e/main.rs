@@ -26,6 +26,7 @@ mod install;
 mod killed;
 mod kueue;
 mod leftovers;
+mod live;
 mod money;
 mod native;
 mod now_or_new;
