@@ -6,15 +6,16 @@
 //! inside. Same creator, same pods, nodes that exist, a control plane of its own for every run; the rows take turns.
 //! CPU seconds of every process beside it, since on a small machine all of them share the cores.
 //!
-//! `ROWS` is a list out of `large`, `waiting`, `wide`, `rest` and those of `row.rs`: `stock`, `native`, `preferred`, `muster`, `nominate`
+//! `ROWS` is a list out of `large`, `waiting`, `wide`, `rest`, `labelled` and those of `row.rs`: `stock`, `native`, `preferred`, `muster`, `nominate`
 //! and `pin`, each with `+fsync` (etcd waits for its disk) and `+fragmented` (leaves of 8, 16 and 32, three fifths of their nodes in use)
 //! behind it. Rows are held against the first of the list, run by run: `ROWS=nominate,pin`, `ROWS=muster,muster+fsync`.
 //!
-//! In the environment: `NODES` and `PODS` (1,000 each), `RUNS` (5), `WIDE` (512 members), `REST_JOBS` and `REST_PODS` (50,000 and 20,000), `MUSTER` (another `muster` binary), `JSON` (a file for the figures), `PROFILE` (a folder for
+//! In the environment: `NODES` and `PODS` (1,000 each), `RUNS` (5), `WIDE` (512 members), `REST_JOBS` and `REST_PODS` (50,000 and 20,000), `LABELLED_PODS` (50,000), `_NODES`, `_DEPLOYMENTS` and `_CLAIMS`, `MUSTER` (another `muster` binary), `JSON` (a file for the figures), `PROFILE` (a folder for
 //! CPU profiles of the API server, for `go tool pprof`).
 
 #![allow(clippy::print_stdout, reason = "prints its table")]
 
+mod labelled;
 mod machine;
 mod place;
 mod rest;
@@ -38,7 +39,7 @@ const GANG: usize = 8;
 /// Muster's memory at 5,000 nodes and 10,000 pods, in MiB.
 const MEMORY: u64 = 600;
 /// Rows that are no [`Row`].
-const OTHERS: [&str; 4] = ["large", "waiting", "wide", "rest"];
+const OTHERS: [&str; 5] = ["large", "waiting", "wide", "rest", "labelled"];
 
 /// What all rows need.
 #[derive(Clone, Debug)]
@@ -70,7 +71,8 @@ fn number(name: &str, default: usize) -> usize {
 async fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (nodes, pods, runs) = (number("NODES", 1_000), number("PODS", 1_000), number("RUNS", 5));
-    let rows = std::env::var("ROWS").unwrap_or_else(|_| "stock,native,muster,large,waiting,wide,rest".to_owned());
+    let rows =
+        std::env::var("ROWS").unwrap_or_else(|_| "stock,native,muster,large,waiting,wide,rest,labelled".to_owned());
     let wanted = |key: &str| rows.split(',').any(|row| row == key);
     let asked: Vec<Row> =
         rows.split(',').filter(|key| !OTHERS.contains(key)).map(Row::parse).collect::<anyhow::Result<_>>()?;
@@ -142,6 +144,16 @@ async fn main() -> anyhow::Result<()> {
         println!();
         let (jobs, pods) = (number("REST_JOBS", 50_000), number("REST_PODS", 20_000));
         figures["rest"] = rest::run(&bench, jobs, pods, number("REST_NODES", 400)).await?;
+    }
+    if wanted("labelled") {
+        println!();
+        let size = labelled::Size {
+            nodes: number("LABELLED_NODES", 5_000),
+            pods: number("LABELLED_PODS", 50_000),
+            deployments: number("LABELLED_DEPLOYMENTS", 500),
+            claims: number("LABELLED_CLAIMS", 5_000),
+        };
+        figures["labelled"] = labelled::run(&bench, size).await?;
     }
     if let Some(file) = std::env::var_os("JSON").map(PathBuf::from) {
         std::fs::write(&file, format!("{figures:#}\n")).with_context(|| format!("write {}", file.display()))?;
