@@ -63,9 +63,11 @@ impl View {
         let view = Self::default();
         let (pods, seen) = (Api::<Pod>::all(client.clone()), view.clone());
         tokio::spawn(async move {
-            let mut pods = watcher(pods, watcher::Config::default()).boxed();
+            let mut pods = watcher(pods, watcher::Config::default()).default_backoff().boxed();
             while let Some(event) = pods.next().await {
-                match event.unwrap() {
+                // A watch that ended begins again.
+                let Ok(event) = event else { continue };
+                match event {
                     watcher::Event::Apply(pod) | watcher::Event::InitApply(pod) => seen.pod(&pod),
                     watcher::Event::Delete(pod) => {
                         seen.pod(&pod);
@@ -77,16 +79,18 @@ impl View {
         });
         let (nodes, seen) = (Api::<Node>::all(client.clone()), view.clone());
         tokio::spawn(async move {
-            let mut nodes = watcher(nodes, watcher::Config::default()).applied_objects().boxed();
+            let mut nodes = watcher(nodes, watcher::Config::default()).default_backoff().applied_objects().boxed();
             while let Some(node) = nodes.next().await {
-                seen.0.lock().unwrap().nodes.insert(node.unwrap().name_any());
+                if let Ok(node) = node {
+                    seen.0.lock().unwrap().nodes.insert(node.name_any());
+                }
             }
         });
         let (batches, seen) = (Api::<NodeBatch>::all(client.clone()), view.clone());
         tokio::spawn(async move {
-            let mut batches = watcher(batches, watcher::Config::default()).applied_objects().boxed();
+            let mut batches = watcher(batches, watcher::Config::default()).default_backoff().applied_objects().boxed();
             while let Some(batch) = batches.next().await {
-                let batch = batch.unwrap();
+                let Ok(batch) = batch else { continue };
                 // Instances that are gone leave the status: all that a batch ever had count.
                 let mut seen = seen.0.lock().unwrap();
                 let before = seen.batches.remove(&batch.name_any());
