@@ -13,8 +13,8 @@ use crate::clock::now_real;
 
 /// How long a call waits for the watch when the pod or its plan is newer than what this replica has seen.
 const BEHIND: Duration = Duration::from_secs(2);
-/// How long a call waits for the end of a taint that kube-scheduler does not know, or does not know any more: as long as it
-/// waits itself before it tries a pod again that was refused.
+/// How long a call waits for the end of a taint: as long as kube-scheduler waits itself before it tries a pod again that was
+/// refused.
 const TAINTED: Duration = Duration::from_secs(1);
 
 /// Carries out one bind call.
@@ -35,10 +35,11 @@ pub(super) async fn bind(extender: &Arc<Extender>, args: &ExtenderBindingArgs) -
         }
         match extender::bind(&view.state.snapshot, &view.assumed, &uid, &args.node, now_real()) {
             BindStep::Unready => return Err(UNREADY.to_owned()),
-            // kube-scheduler has looked at the taints itself. Where it has seen one go that is shown here still, as on each new
-            // node, a refusal would cost the pod a back-off of seconds.
-            BindStep::Refuse(Rejection::Tainted)
-                if matches!(timeout_at(tainted, changes.changed()).await, Ok(Ok(()))) => {}
+            BindStep::Tainted => {
+                if !matches!(timeout_at(tainted, changes.changed()).await, Ok(Ok(()))) {
+                    return Err(Rejection::Tainted.as_str().to_owned());
+                }
+            }
             BindStep::Refuse(reason) => return Err(reason.as_str().to_owned()),
             BindStep::Post { .. } => return extender.barrier.posting().post(args, None, until).await,
             BindStep::Arrive { gang } => return extender.barrier.arrive(&gang.key, args, until).await,

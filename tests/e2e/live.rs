@@ -37,14 +37,14 @@ const MEMBERS: u16 = 2;
 /// What three watches have seen so far.
 #[derive(Debug, Default)]
 struct Seen {
-    pods: BTreeMap<String, Seat>,
+    pods: BTreeMap<String, SeenPod>,
     nodes: BTreeSet<String>,
     batches: BTreeMap<String, NodeBatch>,
 }
 
 /// A pod, by its UID.
 #[derive(Debug)]
-struct Seat {
+struct SeenPod {
     app: String,
     class: Option<String>,
     created: Instant,
@@ -103,7 +103,7 @@ impl View {
     fn pod(&self, pod: &Pod) {
         let mut seen = self.0.lock().unwrap();
         let app = pod.labels().get("app").cloned().unwrap_or_else(|| pod.name_any());
-        let known = seen.pods.entry(pod.uid().unwrap()).or_insert_with(|| Seat {
+        let known = seen.pods.entry(pod.uid().unwrap()).or_insert_with(|| SeenPod {
             app,
             class: digest(&pod_state::read(pod, Membership::Single, &["muster".to_owned()])),
             created: Instant::now(),
@@ -118,11 +118,11 @@ impl View {
         known.ended |= matches!(phase, Some("Succeeded" | "Failed")) || pod.metadata.deletion_timestamp.is_some();
     }
 
-    /// How many pods of an app, or of that name, have a node, ended ones included, and how many have none.
+    /// How many pods of an app, or of that name, have a node, and how many have none; who has ended counts for neither.
     fn of(&self, app: &str) -> (usize, usize) {
         let seen = self.0.lock().unwrap();
         let there = seen.pods.values().filter(|pod| pod.app == app && !pod.gone);
-        let (bound, waiting): (Vec<&Seat>, Vec<&Seat>) = there.partition(|pod| pod.bound.is_some());
+        let (bound, waiting): (Vec<&SeenPod>, Vec<&SeenPod>) = there.partition(|pod| pod.bound.is_some());
         (bound.iter().filter(|pod| !pod.ended).count(), waiting.iter().filter(|pod| !pod.ended).count())
     }
 

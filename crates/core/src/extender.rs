@@ -375,6 +375,10 @@ pub enum BindStep {
         /// The gang.
         gang: Arc<Gang>,
     },
+    /// The node is shown with a taint that the pod does not tolerate. kube-scheduler has looked at taints itself, so one of the two
+    /// views is older: refuse as [`Rejection::Tainted`], unless the watch shows the taint gone in a moment. A refusal costs the
+    /// pod a back-off of seconds.
+    Tainted,
     /// Refuse.
     Refuse(Rejection),
 }
@@ -398,7 +402,7 @@ pub fn bind(snapshot: &Snapshot, assumed: &Assumed, uid: &PodUid, node: &str, no
             let class = class_where_awaited(snapshot, pod);
             let whole = |class: &String| leaves_places_whole(snapshot, assumed, pod, class, node, now);
             return if !tolerates(snapshot, pod, node) {
-                BindStep::Refuse(Rejection::Tainted)
+                BindStep::Tainted
             } else if !leaves_assignments_whole(snapshot, assumed, pod, node) {
                 BindStep::Refuse(Rejection::AssignedToGang)
             } else if !class.as_ref().is_none_or(whole) {
@@ -452,6 +456,7 @@ pub fn may_post(
         return match bind(snapshot, assumed, uid, node, now) {
             BindStep::Post { place } => Ok(place),
             BindStep::Refuse(reason) => Err(reason),
+            BindStep::Tainted => Err(Rejection::Tainted),
             BindStep::Unready | BindStep::Behind | BindStep::Arrive { .. } => Err(Rejection::BeingReplanned),
         };
     };

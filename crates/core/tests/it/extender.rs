@@ -607,7 +607,9 @@ fn nobody_is_bound_to_a_node_with_a_taint_that_is_not_tolerated() {
     let toleration = Toleration { key: "".into(), exists: true, value: "".into(), effect: None };
     tolerant.shape = Ok(Arc::new(Shape { tolerations: vec![toleration], ..shape(0) }));
     let snapshot = snapshot(&[going, node("n2", 8)], &[plain.clone(), tolerant.clone()], &[], &[]);
-    assert_eq!(bind(&snapshot, &plain.uid, "n1"), BindStep::Refuse(Rejection::Tainted));
+    assert_eq!(bind(&snapshot, &plain.uid, "n1"), BindStep::Tainted);
+    let posted = may_post(&snapshot, &Assumed::default(), None, &plain.uid, "n1", NOW);
+    assert_eq!(posted, Err(Rejection::Tainted), "nor is it posted to a node whose taint came meanwhile");
     assert_eq!(bind(&snapshot, &plain.uid, "n2"), BindStep::Post { place: None });
     assert_eq!(bind(&snapshot, &tolerant.uid, "n1"), BindStep::Post { place: None });
     let mut snapshot = snapshot;

@@ -355,7 +355,7 @@ impl Sim {
                     let arrivals = arrived.entry(gang.key.clone()).or_default();
                     arrivals.arrive(pod.uid.clone(), NodeName::from(*node), ticket, ());
                 }
-                BindStep::Behind | BindStep::Refuse(_) | BindStep::Unready => {}
+                BindStep::Behind | BindStep::Tainted | BindStep::Refuse(_) | BindStep::Unready => {}
             }
         }
         for gang in self.gangs.values_mut() {
