@@ -53,6 +53,10 @@ pub(super) fn reserved_nodes(state: &State) -> Vec<(NodeName, ObjectKey)> {
 pub(super) struct Launched {
     planned: FxHashMap<NodeName, BTreeMap<Arc<str>, u32>>,
     nodes_of: FxHashMap<String, Vec<NodeName>>,
+    /// What instances that have not registered were planned to hold, by batch.
+    coming_of: FxHashMap<String, BTreeMap<Arc<str>, u32>>,
+    /// The same of all of them.
+    coming: OrdMap<Arc<str>, u32>,
     /// Whom each of them awaited when it was last looked at.
     left: FxHashMap<NodeName, BTreeMap<Arc<str>, u32>>,
     /// When each of them stops to be kept; known once it was seen Ready.
@@ -83,6 +87,26 @@ impl Launched {
             self.waiting = self.waiting.alter(|many| many?.checked_sub(1).filter(|many| *many > 0), class);
         }
         Some(self.waiting.clone())
+    }
+
+    /// The same. Returns how many places of each class have not registered, if that changed.
+    pub(super) fn plan_coming(&mut self, name: &str, batch: Option<&Batch>) -> Option<OrdMap<Arc<str>, u32>> {
+        let now = batch.map(awaiting::coming).unwrap_or_default();
+        let before = self.coming_of.get(name);
+        if before.unwrap_or(&BTreeMap::new()) == &now {
+            return None;
+        }
+        for (class, many) in self.coming_of.remove(name).into_iter().flatten() {
+            let left = |left: Option<u32>| left?.checked_sub(many).filter(|left| *left > 0);
+            self.coming = self.coming.alter(left, class);
+        }
+        for (class, many) in &now {
+            *self.coming.entry(Arc::clone(class)).or_default() += many;
+        }
+        if !now.is_empty() {
+            self.coming_of.insert(name.to_owned(), now);
+        }
+        Some(self.coming.clone())
     }
 
     /// A batch was seen, or is gone. Returns the nodes to look at again.

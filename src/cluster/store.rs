@@ -20,6 +20,7 @@ use muster_api::dra::Devices;
 use muster_api::volumes::{Used, Volumes};
 use muster_api::{convert, gang_state, keys, pod_state};
 use muster_core::devices::{Daemon, Role};
+use muster_core::model::batch::Batch;
 use muster_core::model::gang::{Foreign, Gang as CoreGang, Membership, Pod as CorePod, Recognised};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node as CoreNode, Usage};
@@ -635,6 +636,7 @@ impl Store {
     /// A NodeBatch was seen.
     pub fn apply_batch(&mut self, batch: NodeBatch) {
         let (name, seen) = (batch.name_any(), SeenBatch::new(Arc::new(batch)));
+        self.note_coming(&name, Some(seen.batch()));
         let touched = self.reserved.plan(&name, Some(seen.batch()));
         Arc::make_mut(&mut self.state.change().batches).insert(name, seen);
         touched.iter().for_each(|node| self.look_at_awaited(node));
@@ -642,9 +644,16 @@ impl Store {
 
     /// A NodeBatch is gone.
     pub fn delete_batch(&mut self, name: &str) {
+        self.note_coming(name, None);
         let touched = self.reserved.plan(name, None);
         Arc::make_mut(&mut self.state.change().batches).remove(name);
         touched.iter().for_each(|node| self.look_at_awaited(node));
+    }
+
+    fn note_coming(&mut self, batch: &str, now: Option<&Batch>) {
+        if let Some(coming) = self.reserved.plan_coming(batch, now) {
+            self.state.change().snapshot.coming = coming;
+        }
     }
 
     /// NodeBatches that are not among `names` are gone.

@@ -96,6 +96,8 @@ pub fn answer_filter(
                 extender.requeue.notify_one();
             }
             debug!(pod = %pod.key, offered = offered.len(), kept = kept.len(), "filter");
+            // One node that is feasible gets no points.
+            extender.chosen(view, &pod, kept.iter().map(|node| (*node, 0)));
             let of_its_gang = |why: Rejection| {
                 !matches!(why, Rejection::AssignedToGang | Rejection::LaunchedForOthers | Rejection::Tainted)
             };
@@ -136,6 +138,7 @@ pub fn answer_prioritize(
     let pod = pod_of(&view.state, &args.pod, body, &extender.scheduler_names)?;
     let offered = args.node_names.as_deref().unwrap_or_default();
     let scores = extender::prioritize(&view.state.snapshot, &view.assumed, &pod, offered, now_real());
+    extender.chosen(view, &pod, offered.iter().map(AsRef::as_ref).zip(scores.iter().copied()));
     let answer: Vec<HostPriority<'_>> =
         offered.iter().zip(scores).map(|(host, score)| HostPriority { host: host.as_ref(), score }).collect();
     Ok(Json(answer).into_response())
@@ -195,6 +198,7 @@ async fn bind_pod(Shared(extender): Shared<Arc<Extender>>, body: Body) -> Respon
             Ok(()) => (String::new(), Answered::Done),
             Err(error) => {
                 debug!(pod = format!("{}/{}", args.pod_namespace, args.pod_name), node = args.node, error, "not bound");
+                extender.barrier.posting().refused(&PodUid::from(args.pod_uid.as_str()));
                 (safe(&error), Answered::Refused)
             }
         },

@@ -11,7 +11,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use muster_api::keys;
 use muster_core::extender::{self, Assumed};
-use muster_core::model::gang::{Gang, Membership};
+use muster_core::model::gang::{Gang, Membership, Pod as CorePod};
 use muster_core::model::names::PodUid;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::error;
@@ -26,6 +26,8 @@ use crate::telemetry::GangMetrics;
 const BOUND_WITHIN: Duration = Duration::from_secs(30);
 /// One attempt; a connection that is dead is noticed by then.
 const ATTEMPT: Duration = Duration::from_secs(10);
+/// kube-scheduler calls `bind` within milliseconds of the answer that left it one node; after this it has done something else.
+const CHOSEN_WITHIN: Duration = Duration::from_secs(2);
 /// Reported where nothing is known of a write.
 pub(super) const NO_ANSWER: &str = "no answer from the API server in time";
 
@@ -43,6 +45,17 @@ struct Posted {
     outcomes: BTreeMap<PodUid, Outcome>,
     /// Ordinary pods among them, with the capacity they take.
     assumed: Assumed,
+    /// Those of `assumed` for which no call of `bind` has come yet, and since when.
+    chosen: BTreeMap<PodUid, Instant>,
+}
+
+impl Posted {
+    /// What kube-scheduler was expected to choose for a pod counts no more, unless its call has come.
+    fn forget_choice(&mut self, uid: &PodUid) {
+        if self.chosen.remove(uid).is_some() {
+            self.assumed.remove(uid);
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -85,7 +98,30 @@ impl Posting {
 
     /// Ordinary pods that are being bound, then the newest state: whoever is missing in the first is shown by the second.
     pub(super) fn assumed(&self) -> Assumed {
-        self.posted().assumed.clone()
+        let mut posted = self.posted();
+        let late: Vec<PodUid> = posted
+            .chosen
+            .iter()
+            .filter(|(_, since)| since.elapsed() > CHOSEN_WITHIN)
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        late.iter().for_each(|uid| posted.forget_choice(uid));
+        posted.assumed.clone()
+    }
+
+    /// kube-scheduler is about to bind an ordinary pod to this node: others are answered as if it stood there.
+    pub(super) fn choose(&self, pod: &CorePod, node: &str) {
+        let mut posted = self.posted();
+        // What a call has posted may stand.
+        if posted.chosen.contains_key(&pod.uid) || !posted.assumed.contains(&pod.uid) {
+            posted.assumed.add(pod, node);
+            posted.chosen.insert(pod.uid.clone(), Instant::now());
+        }
+    }
+
+    /// A call of `bind` has ended without a Binding.
+    pub(super) fn refused(&self, uid: &PodUid) {
+        self.posted().forget_choice(uid);
     }
 
     /// Posts the Binding of one pod. A member of a gang that was committed just now brings its gang: the watch may not show
@@ -158,6 +194,7 @@ impl Posting {
         if let Some(pod) = state.snapshot.pods.get(uid).filter(|pod| pod.membership == Membership::Single) {
             posted.assumed.add(pod, &args.node);
         }
+        posted.chosen.remove(uid);
         // What an earlier call left open is looked for once this one has ended.
         if let Some(outcome) = posted.outcomes.get_mut(uid) {
             outcome.since = Instant::now();
@@ -191,6 +228,8 @@ impl Posting {
         let state = self.cluster.load();
         posted.outcomes.retain(|uid, _| is_unbound(&state, uid));
         posted.assumed.settle(&state.snapshot);
+        let Posted { assumed, chosen, .. } = &mut *posted;
+        chosen.retain(|uid, _| assumed.contains(uid));
     }
 
     /// A success without a binding would hold capacity in kube-scheduler for ever: it is looked for, and must not exist.
@@ -448,6 +487,44 @@ mod tests {
         // A newer call that is refused says nothing of the older one.
         posting.ended(&PodUid::from("lost"), &args, &Err("the node is another's".to_owned()), false);
         assert!(!posting.assumed().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_kube_scheduler_is_expected_to_choose_counts_until_its_call_is_refused_or_does_not_come() {
+        let (mut store, cluster) = with_the_pod();
+        let node = json!({"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4", "pods": "9"}}});
+        store.apply_node(&serde_json::from_value(node).unwrap());
+        store.publish();
+        let uid = PodUid::from("lost");
+        let pod = cluster.load().snapshot.pods.get(&uid).cloned().unwrap();
+        let posting = Posting::new(forgetful(), cluster, Metrics::default().gangs);
+        let counts = || posting.assumed().contains(&uid);
+        posting.choose(&pod, "n1");
+        assert!(counts());
+        posting.refused(&uid);
+        assert!(!counts());
+        posting.choose(&pod, "n1");
+        let Some(earlier) = Instant::now().checked_sub(CHOSEN_WITHIN + Duration::from_millis(1)) else {
+            panic!("the machine has just started")
+        };
+        posting.posted().chosen.values_mut().for_each(|since| *since = earlier);
+        assert!(!counts(), "no call has come");
+        posting.choose(&pod, "n1");
+        assert_eq!(posting.post(&args(), None, Instant::now() + BOUND_WITHIN).await, Ok(()));
+        posting.posted().chosen.values_mut().for_each(|since| *since = earlier);
+        posting.refused(&uid);
+        assert!(counts(), "its call has come, and bound it");
+        // A call that is asked for once more changes nothing of that.
+        posting.choose(&pod, "n2");
+        posting.refused(&uid);
+        assert!(counts());
+        let bound = json!({"nodeName": "n1", "schedulerName": "muster", "containers": [{"name": "main"}]});
+        let mut shown = self::pod();
+        shown["spec"] = bound;
+        store.apply_pod(serde_json::from_value(shown).unwrap());
+        store.publish();
+        posting.settle();
+        assert!(!counts() && posting.posted().chosen.is_empty());
     }
 
     #[tokio::test]

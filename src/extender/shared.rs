@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use muster_core::extender::Assumed;
+use muster_core::extender::{self, Assumed};
+use muster_core::model::gang::Pod;
 use tokio::sync::Notify;
 
 use super::admission::{Admission, Limits};
 use super::barrier::Barrier;
+use crate::clock::now_real;
 use crate::cluster::{Cluster, State};
 use crate::telemetry::ExtenderMetrics;
 
@@ -47,6 +49,13 @@ impl Extender {
         // In this order: a binding that is forgotten here is shown by the state that is loaded afterwards.
         let assumed = self.barrier.posting().assumed();
         View { assumed, state: self.cluster.load() }
+    }
+
+    /// Notes which node an answer makes kube-scheduler choose, if that follows from it.
+    pub(super) fn chosen<'a>(&self, view: &View, pod: &Pod, answer: impl IntoIterator<Item = (&'a str, i64)>) {
+        if let Some(node) = extender::chosen(&view.state.snapshot, pod, answer, now_real()) {
+            self.barrier.posting().choose(pod, node);
+        }
     }
 }
 

@@ -325,8 +325,7 @@ async fn whatever_comes_and_goes_everybody_is_served_in_time_and_hardly_a_node_i
     }
     assert!(all.places > 10, "{all:?}");
     if many {
-        // kube-scheduler puts a pod on a node of somebody else that came earlier and has the capacity, and rightly so.
-        assert!(100 * all.taken >= 95 * all.places, "{all:?}");
+        assert!(100 * all.taken >= 99 * all.places, "{all:?}");
         assert!(200 * all.in_vain <= all.nodes, "{all:?}");
     }
     eprintln!("{all:?}");

@@ -5,21 +5,24 @@
 
 mod assumed;
 pub mod barrier;
+mod places;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 pub use assumed::Assumed;
 use jiff::Timestamp;
+pub use places::chosen;
 
 use self::assumed::counted_on;
+use self::places::Asking;
 use crate::fit::{Misfit, accepts, is_unlimited, untolerated};
 use crate::model::gang::{Gang, GangPlace, Membership, Phase, Pod};
 use crate::model::names::{NodeName, PodUid};
 use crate::model::resources::Resources;
-use crate::model::snapshot::{AssignedCapacity, Places, Snapshot};
-use crate::ordinary::digest;
+use crate::model::snapshot::{AssignedCapacity, Snapshot};
 
 /// Why a node is rejected. A closed list without names or numbers: an equal message makes kube-scheduler write no
 /// status patch, so it causes no event and no retry.
@@ -35,7 +38,7 @@ pub enum Rejection {
     GangUnsatisfiable,
     /// Capacity on the node is assigned to a gang.
     AssignedToGang,
-    /// The node was launched a moment ago for other pods, and is full with them.
+    /// The node was launched a moment ago for other pods, and is full with them, or the pod has a place on another one.
     LaunchedForOthers,
     /// The node has a taint that the pod does not tolerate: it goes, or is not ready.
     Tainted,
@@ -158,56 +161,17 @@ fn filter_single<'a, N: AsRef<str>>(
     let mut rejected = Vec::new();
     // Where nothing is assigned, nothing is looked up.
     let free = pod.daemon || snapshot.assignments.is_empty();
-    let class = class_where_awaited(snapshot, pod);
+    let mut asking = Asking::of(snapshot, assumed, pod, now);
     for name in offered.iter().map(AsRef::as_ref) {
         if !free && !leaves_assignments_whole(snapshot, assumed, pod, name) {
             rejected.push((name, Rejection::AssignedToGang));
-        } else if class.as_ref().is_some_and(|class| !leaves_places_whole(snapshot, assumed, pod, class, name, now)) {
+        } else if asking.as_mut().is_some_and(|asking| !asking.may_go_to(name)) {
             rejected.push((name, Rejection::LaunchedForOthers));
         } else {
             kept.push(name);
         }
     }
     Filtered::Split { kept, rejected, requeue: false }
-}
-
-/// The class of a pod of no gang, if there are nodes that await anybody. Pods of DaemonSets and of the system itself belong on
-/// every node.
-fn class_where_awaited(snapshot: &Snapshot, pod: &Pod) -> Option<String> {
-    let asks = !snapshot.awaiting.is_empty() && !pod.daemon && !pod.critical;
-    if asks { digest(pod) } else { None }
-}
-
-/// Whether a node that awaits pods has the capacity for them beside this one: it is one of them, and nobody is being bound to its
-/// place, or what it asks for is left beside all of them that wait anywhere.
-fn leaves_places_whole(
-    snapshot: &Snapshot,
-    assumed: &Assumed,
-    pod: &Pod,
-    class: &str,
-    node: &str,
-    now: Timestamp,
-) -> bool {
-    let Some(awaiting) = snapshot.awaiting.get(node).filter(|awaiting| awaiting.holds(now)) else { return true };
-    let left =
-        |class: &str, places: &Places| places.left.saturating_sub(assumed.of_class(snapshot, class, &pod.uid, node));
-    if awaiting.places.get(class).is_some_and(|places| left(class, places) > 0) {
-        return true;
-    }
-    let (Some(mut free), Ok(shape)) = (free_beside(snapshot, assumed, pod, node), &pod.shape) else { return true };
-    for (class, places) in &awaiting.places {
-        // Those that were not bound elsewhere, or deleted, since the node was launched.
-        let left = left(class, places).min(snapshot.waiting.get(class).copied().unwrap_or(0));
-        // Of a class that nobody has seen yet nothing is known but that its pods are to come.
-        let Some(requests) = &places.requests else {
-            if left > 0 {
-                return false;
-            }
-            continue;
-        };
-        (0..left).for_each(|_| free.subtract(requests));
-    }
-    has(snapshot, node, &free, &shape.requests)
 }
 
 /// Whether a pod tolerates every taint of a node that keeps pods away. A node that is not known yet has none.
@@ -268,7 +232,7 @@ fn keep_only<'a, N: AsRef<str>>(offered: &'a [N], node: &NodeName, reason: Rejec
 ///
 /// Shapes: one score per offered node, in the order of the request. For a pod that asks for an accelerator the scores
 /// are a permutation of `1..=n`, best = n, so that kube-scheduler's random tie-break never decides; for every other
-/// pod all are 0 and the in-tree scores decide. The order packs: the fewest accelerators left free first, so that
+/// pod all are 0 and the in-tree scores decide, unless nodes were launched for it: 1, and 2 for the one with the most places left. The order packs: the fewest accelerators left free first, so that
 /// whole hosts stay whole. Before all that come nodes that were launched for pods of its class: one point outweighs the
 /// in-tree scores. `now` is real time.
 #[must_use]
@@ -280,13 +244,9 @@ pub fn prioritize<N: AsRef<str>>(
     now: Timestamp,
 ) -> Vec<i64> {
     let Ok(shape) = &pod.shape else { return vec![0; offered.len()] };
-    let class = Some(pod).filter(|pod| Snapshot::is_single(pod)).and_then(|pod| class_where_awaited(snapshot, pod));
-    let awaited = |node: &str| {
-        let awaiting = snapshot.awaiting.get(node).filter(|awaiting| awaiting.holds(now));
-        let places =
-            class.as_ref().zip(awaiting).and_then(|(class, awaiting)| Some((class, awaiting.places.get(&**class)?)));
-        places.is_some_and(|(class, places)| places.left > assumed.of_class(snapshot, class, &pod.uid, node))
-    };
+    let single = Some(pod).filter(|pod| Snapshot::is_single(pod));
+    let asking = single.and_then(|pod| Asking::of(snapshot, assumed, pod, now));
+    let places = |node: &str| asking.as_ref().map_or(0, |asking| asking.places_on(node));
     let wanted: Vec<&str> = shape
         .requests
         .iter()
@@ -294,14 +254,18 @@ pub fn prioritize<N: AsRef<str>>(
         .map(|(resource, _)| resource.as_str())
         .collect();
     if wanted.is_empty() {
-        return offered.iter().map(|name| i64::from(awaited(name.as_ref()))).collect();
+        let places: Vec<u32> = offered.iter().map(|name| places(name.as_ref())).collect();
+        let most = places.iter().zip(offered).map(|(many, name)| (*many, Reverse(name.as_ref()))).max();
+        let best = |name: &str| most.is_some_and(|(_, Reverse(best))| name == best);
+        let score = |(many, name): (&u32, &N)| i64::from(*many > 0) * (1 + i64::from(best(name.as_ref())));
+        return places.iter().zip(offered).map(score).collect();
     }
     let mut order: Vec<(bool, i64, &str, usize)> = offered
         .iter()
         .enumerate()
         .map(|(index, name)| {
             let name = name.as_ref();
-            (!awaited(name), free_for(snapshot, &wanted, name), name, index)
+            (places(name) == 0, free_for(snapshot, &wanted, name), name, index)
         })
         .collect();
     order.sort_unstable();
@@ -399,13 +363,12 @@ pub fn bind(snapshot: &Snapshot, assumed: &Assumed, uid: &PodUid, node: &str, no
                 return BindStep::Post { place: None };
             }
             // Of a crowd of replicas `filter` kept a node for each before the first of them was bound.
-            let class = class_where_awaited(snapshot, pod);
-            let whole = |class: &String| leaves_places_whole(snapshot, assumed, pod, class, node, now);
+            let asking = Asking::of(snapshot, assumed, pod, now);
             return if !tolerates(snapshot, pod, node) {
                 BindStep::Tainted
             } else if !leaves_assignments_whole(snapshot, assumed, pod, node) {
                 BindStep::Refuse(Rejection::AssignedToGang)
-            } else if !class.as_ref().is_none_or(whole) {
+            } else if !asking.is_none_or(|asking| asking.leaves_places_whole(node)) {
                 BindStep::Refuse(Rejection::LaunchedForOthers)
             } else {
                 BindStep::Post { place: None }

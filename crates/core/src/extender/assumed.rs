@@ -34,6 +34,12 @@ impl Assumed {
         self.pods.is_empty()
     }
 
+    /// Whether a pod is assumed on some node.
+    #[must_use]
+    pub fn contains(&self, uid: &PodUid) -> bool {
+        self.pods.contains_key(uid)
+    }
+
     /// The pod is being bound to `node`, and to no other.
     pub fn add(&mut self, pod: &Pod, node: &str) {
         self.remove(&pod.uid);

@@ -39,6 +39,8 @@ pub struct Snapshot {
     pub accelerators: Vec<Arc<str>>,
     /// Nodes launched for pods of no gang that have not all come yet.
     pub awaiting: OrdMap<NodeName, Arc<Awaiting>>,
+    /// Places on instances that were launched for pods of no gang and have not registered yet, by class.
+    pub coming: OrdMap<Arc<str>, u32>,
     /// Pods of no gang that nodes are launched for and that have none yet, by class, see [`crate::ordinary::digest`]. A node is kept
     /// for nobody who does not exist.
     pub waiting: OrdMap<Arc<str>, u32>,

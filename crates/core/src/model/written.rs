@@ -28,6 +28,8 @@ struct Written {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     awaiting: Vec<(NodeName, Arc<Awaiting>)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    coming: Vec<(Arc<str>, u32)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     waiting: Vec<(Arc<str>, u32)>,
 }
 
@@ -55,6 +57,7 @@ pub(crate) fn serialize<S: Serializer>(snapshot: &Snapshot, serializer: S) -> Re
         assignments,
         accelerators: snapshot.accelerators.clone(),
         awaiting: snapshot.awaiting.iter().map(|(node, awaiting)| (node.clone(), Arc::clone(awaiting))).collect(),
+        coming: snapshot.coming.iter().map(|(class, many)| (Arc::clone(class), *many)).collect(),
         waiting: snapshot.waiting.iter().map(|(class, many)| (Arc::clone(class), *many)).collect(),
     };
     written.serialize(serializer)
@@ -80,6 +83,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
         assignments: written.assignments.into_iter().collect::<FxHashMap<_, _>>(),
         accelerators: written.accelerators,
         awaiting: written.awaiting.into_iter().collect(),
+        coming: written.coming.into_iter().collect(),
         waiting: written.waiting.into_iter().collect(),
         vanished: Arc::default(),
     })

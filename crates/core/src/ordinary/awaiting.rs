@@ -61,6 +61,28 @@ impl Classes {
 /// The pods that each registered node of a batch was launched for, by class. Of a batch that ends no node awaits anybody.
 #[must_use]
 pub fn planned(batch: &Batch) -> Vec<(NodeName, BTreeMap<Arc<str>, u32>)> {
+    if !awaits(batch) {
+        return Vec::new();
+    }
+    let named = batch.places().filter_map(|(_, one, pods)| Some((NodeName::from(one.node.as_deref()?), pods)));
+    named.map(|(node, pods)| (node, readable(pods))).collect()
+}
+
+/// The pods that instances of a batch were launched for that have not registered yet, by class.
+#[must_use]
+pub fn coming(batch: &Batch) -> BTreeMap<Arc<str>, u32> {
+    let mut coming = BTreeMap::new();
+    if awaits(batch) {
+        let boot = batch.places().filter(|(_, one, _)| one.node.is_none() && !one.state.is_written_off());
+        for (class, many) in boot.flat_map(|(_, _, pods)| readable(pods)) {
+            *coming.entry(class).or_default() += many;
+        }
+    }
+    coming
+}
+
+/// Whether nodes of a batch may await pods of no gang.
+fn awaits(batch: &Batch) -> bool {
     let ends = match batch.status.phase {
         BatchPhase::Draining | BatchPhase::Terminating => true,
         BatchPhase::Pending
@@ -72,11 +94,7 @@ pub fn planned(batch: &Batch) -> Vec<(NodeName, BTreeMap<Arc<str>, u32>)> {
         | BatchPhase::InUse
         | BatchPhase::Idle => batch.deleting,
     };
-    if ends || !batch.spec.partial || batch.spec.owner != Owner::Pods {
-        return Vec::new();
-    }
-    let named = batch.places().filter_map(|(_, one, pods)| Some((NodeName::from(one.node.as_deref()?), pods)));
-    named.map(|(node, pods)| (node, readable(pods))).collect()
+    !ends && batch.spec.partial && batch.spec.owner == Owner::Pods
 }
 
 /// Without the classes that another version wrote down: nobody can say which pods they are for, so they keep nobody away.

@@ -1,5 +1,7 @@
 //! What kube-scheduler is answered: each row of the tables of the protocol.
 
+mod places;
+
 use std::sync::Arc;
 
 use muster_core::extender::{self, Assumed, BindStep, Filtered, Rejection, Victims, may_post, preempt};

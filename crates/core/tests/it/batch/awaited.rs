@@ -27,7 +27,11 @@ impl Awaited {
         now: Timestamp,
     ) {
         snapshot.waiting = awaiting::waiting(snapshot.pods.values(), &mut self.classes);
-        for (name, planned) in batches.flat_map(awaiting::planned) {
+        let batches: Vec<&Batch> = batches.collect();
+        for (class, many) in batches.iter().flat_map(|batch| awaiting::coming(batch)) {
+            *snapshot.coming.entry(class).or_default() += many;
+        }
+        for (name, planned) in batches.into_iter().flat_map(awaiting::planned) {
             let Some(entry) = snapshot.nodes.get(&name) else { continue };
             if entry.node.ready && !self.until.contains_key(&name) {
                 self.until.insert(name.clone(), awaiting::until(&entry.node, now));

@@ -10,6 +10,7 @@ use muster_core::model::gang::{Gang, Membership, Phase, Pod, RankClaim};
 use muster_core::model::names::InstanceId;
 use muster_core::model::node::{Node, Taint, TaintEffect};
 use muster_core::model::snapshot::{Snapshot, Vanished};
+use muster_core::model::tags::TAG_BATCH;
 use muster_core::offering::NVIDIA_GPU;
 use muster_core::topology::NETWORK_LAYER_KEYS;
 use rand::RngExt;
@@ -356,6 +357,8 @@ impl Cluster {
             let mut node = world::node(&name, 0);
             node.provider_id = Some(Arc::from(format!("aws:///{}/{id}", vm.instance.zone)));
             node.labels.insert(Arc::from(NETWORK_LAYER_KEYS[0]), Arc::from("core"));
+            let batch = vm.instance.tags.get(TAG_BATCH).map_or("", String::as_str);
+            node.labels.insert(TAG_BATCH.into(), batch.into());
             let cpu = self.ordinary.get(&vm.instance.instance_type).copied();
             let (taint, effect) = match cpu {
                 None => (PENDING, TaintEffect::NoSchedule),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::extender::{Assumed, Filtered, filter, may_post, prioritize};
+use muster_core::extender::{Assumed, Filtered, chosen, filter, may_post, prioritize};
 use muster_core::fit;
 use muster_core::model::gang::{Membership, Pod};
 use muster_core::model::node::Usage;
@@ -74,6 +74,7 @@ impl KubeScheduler {
             let Some(pod) = sim.cluster.pods.get(&name).filter(|pod| pod.is_live()).cloned() else { continue };
             // Another scheduler asks nobody.
             if pod.ours && may_post(&view.snapshot, &self.assumed, None, &pod.uid, &node, now).is_err() {
+                self.assumed.remove(&pod.uid);
                 continue;
             }
             self.assumed.add(&pod, &node);
@@ -109,6 +110,10 @@ impl KubeScheduler {
                 Filtered::Unready | Filtered::Behind => Vec::new(),
             };
             let scores = prioritize(&view.snapshot, &self.assumed, pod, &kept, sim.now);
+            let answer = kept.iter().copied().zip(scores.iter().copied());
+            if let Some(node) = chosen(&view.snapshot, pod, answer, sim.now) {
+                self.assumed.add(pod, node);
+            }
             (kept, scores)
         } else {
             let scores = vec![0; offered.len()];
