@@ -1,7 +1,9 @@
 //! The pods of each case, as the API server gets them.
 
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
+use crate::cloud;
 use crate::machine::NAMESPACE;
 
 /// What is provisioned for.
@@ -92,6 +94,19 @@ impl Case {
             }
             Self::Deployments => (0..DEPLOYMENTS).map(|number| deployment(number, pods)).collect(),
         }
+    }
+
+    /// The same for kube-scheduler alone, in a cluster without Muster; `pods` are those of the other cluster.
+    pub(crate) fn objects_alone(self, count: usize, pods: &[Pod]) -> Vec<(String, Value)> {
+        if self != Self::Deployments {
+            let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
+            return pods.iter().map(|pod| (path.clone(), cloud::unplaced(pod))).collect();
+        }
+        let mut objects = self.objects(count);
+        for (_, deployment) in &mut objects {
+            deployment["spec"]["template"]["spec"]["schedulerName"] = json!("default-scheduler");
+        }
+        objects
     }
 }
 

@@ -193,6 +193,25 @@ pub(crate) async fn bound(bench: &Bench, stack: &Stack, pods: &[Pod]) -> anyhow:
     document["cost"]["bound"].as_u64().with_context(|| format!("no bound: {}", document["cost"]))
 }
 
+/// The nodes with the time after the first one at which each registered. Kubernetes writes seconds: those of one second come one after the
+/// other in it.
+pub(crate) fn offsets(nodes: &[Node]) -> Vec<(Duration, &Node)> {
+    let second = |node: &Node| node.creation_timestamp().map_or(0, |at| at.0.as_second());
+    let mut by_second: BTreeMap<i64, Vec<&Node>> = BTreeMap::new();
+    for node in nodes {
+        by_second.entry(second(node)).or_default().push(node);
+    }
+    let first = by_second.keys().next().copied().unwrap_or_default();
+    let mut offsets = Vec::new();
+    for (second, nodes) in &by_second {
+        let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+        let begin = Duration::from_secs((second - first).unsigned_abs());
+        let each = Duration::from_secs(1) / count;
+        offsets.extend((0..count).zip(nodes).map(|(number, node)| (begin + each * number, *node)));
+    }
+    offsets
+}
+
 /// The node as one that was always there.
 pub(crate) fn standing(node: &Node) -> Value {
     let status = node.status.as_ref();

@@ -3,8 +3,9 @@
 //!
 //! Timed from the first create request to the last pod that one watch sees running. Then the same nodes stand ready in a cluster of their
 //! own, where kube-scheduler alone places the same pods, as many as it finds nodes for: it goes pod by pod and spreads, and nodes that are
-//! launched for a plan have little to spare. What is allowed: the time in which pods are collected, the machines' boot, and
-//! 1.25 times what kube-scheduler needs; 1.03 times the bound that `muster plan` proves for the same pods; 260 MiB; half a core.
+//! launched for a plan have little to spare. Deployments are created there as Deployments: their controllers work while pods are placed. What
+//! is allowed: the time in which pods are collected, the machines' boot, and 1.25 times what kube-scheduler needs; of five hundred nodes the
+//! time between EC2's launches, and 1.25 times what kube-scheduler needs after the last of the same nodes has registered; 1.03 times the bound that `muster plan` proves for the same pods; 260 MiB; half a core.
 //!
 //! In the environment: `PODS` (1,000), `ROWS` (a list out of `mix`, `spread`, `deployments`, `apart`, `nodes`; and `waiting`, which takes a
 //! quarter of an hour and is run by name only, with `NOWHERE` and `AT_LIMIT` pods), `MUSTER` (another `muster` binary), `JSON` (a file
@@ -50,6 +51,12 @@ const CORE: u64 = 50;
 const STUCK: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(180);
 
+/// What makes pods of Deployments.
+const CONTROLLERS: [&str; 2] = ["deployment-controller", "replicaset-controller"];
+
+/// So long pods have waited for the first node, when nothing is left to do for them.
+const WAIT: Duration = Duration::from_secs(10);
+
 /// The row of those who get nothing.
 const WAITING: &str = "waiting";
 
@@ -71,6 +78,8 @@ struct Outcome {
     /// What kube-scheduler alone needed, once the nodes stood ready, and the pods that it found no node for.
     stock: Duration,
     unplaced: usize,
+    /// From the last node that registers to the last pod, where the same nodes come as they came here and kube-scheduler is alone.
+    joining: Option<Duration>,
     nodes: usize,
     launches: usize,
     /// Between the first and the last launching call.
@@ -126,7 +135,7 @@ impl Bench {
         let mut options = StackOptions::new(self.repository.clone(), self.binaries.clone(), self.muster.clone());
         options.measured = true;
         options.scenario = Some(cloud::scenario()?);
-        options.controllers = &["deployment-controller", "replicaset-controller"];
+        options.controllers = &CONTROLLERS;
         let stack = Stack::start(options).await?;
         let client = stack.admin()?;
         stack.cluster.create_namespace(NAMESPACE).await?;
@@ -160,13 +169,16 @@ impl Bench {
         let launched = cloud::launched(&stack).await?;
         let bound = cloud::bound(self, &stack, &placed).await?;
         drop(stack);
-        let (stock, unplaced) = self.stock(&nodes, &placed).await?;
+        let same = case.objects_alone(pods, &placed);
+        let (stock, unplaced) = self.stock(&nodes, &same, count).await?;
+        let joining = if case == Case::Nodes { Some(self.joining(&nodes, &same, count).await?) } else { None };
         Ok(Outcome {
             case,
             created,
             ran: ran.duration_since(started),
             stock,
             unplaced,
+            joining,
             nodes: nodes.len(),
             launches: launched.launches,
             launching: launched.launching,
@@ -177,15 +189,27 @@ impl Bench {
         })
     }
 
-    /// The same pods on the same nodes, which stand ready, by kube-scheduler alone.
-    async fn stock(&self, nodes: &[Node], pods: &[Pod]) -> anyhow::Result<(Duration, usize)> {
+    /// A control plane with kube-scheduler alone, and the controllers of the other one.
+    async fn alone(&self) -> anyhow::Result<(TestCluster, Client)> {
         let mut options = ClusterOptions::new(&self.repository, self.binaries.clone());
         options.measured = true;
+        options.run_controllers(&CONTROLLERS);
         let cluster = TestCluster::start(options).await?;
         let file = "default-scheduler.yaml";
         cluster.start_scheduler(&SchedulerOptions { file, ..SchedulerOptions::new(None) }).await?;
         cluster.create_namespace(NAMESPACE).await?;
         let client = cluster.client(muster::testbed::Identity::Admin)?;
+        Ok((cluster, client))
+    }
+
+    /// The same pods, created in the same way, on the same nodes, which stand ready, by kube-scheduler alone.
+    async fn stock(
+        &self,
+        nodes: &[Node],
+        objects: &[(String, Value)],
+        count: usize,
+    ) -> anyhow::Result<(Duration, usize)> {
+        let (_cluster, client) = self.alone().await?;
         create(&client, "/api/v1/nodes", nodes.iter().map(cloud::standing).collect()).await?;
         let looking = &client;
         eventually(DEADLINE, "all nodes to be untainted", || async move {
@@ -194,13 +218,34 @@ impl Bench {
             Ok::<_, kube::Error>((taints.count() == 0).then_some(()))
         })
         .await?;
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
-        let objects: Vec<(String, Value)> = pods.iter().map(|pod| (path.clone(), cloud::unplaced(pod))).collect();
         let started = Instant::now();
-        let running = tokio::spawn(all_run(client.clone(), pods.len(), STUCK));
-        send(&client, &objects).await?;
+        let running = tokio::spawn(all_run(client.clone(), count, STUCK));
+        send(&client, objects).await?;
         let (ran, placed) = running.await??;
-        Ok((ran.duration_since(started), pods.len() - placed))
+        Ok((ran.duration_since(started), count - placed))
+    }
+
+    /// The same pods wait, and the same nodes register when they did: how long after the last of them the last pod runs.
+    async fn joining(&self, nodes: &[Node], objects: &[(String, Value)], count: usize) -> anyhow::Result<Duration> {
+        let (_cluster, client) = self.alone().await?;
+        cloud::create_system_node(&client).await?;
+        let running = tokio::spawn(all_run(client.clone(), count, LONGEST));
+        send(&client, objects).await?;
+        tokio::time::sleep(WAIT).await;
+        let started = Instant::now();
+        let come = cloud::offsets(nodes).into_iter().map(|(offset, node)| {
+            let (client, node) = (client.clone(), cloud::standing(node));
+            async move {
+                tokio::time::sleep_until((started + offset).into()).await;
+                post(client, "/api/v1/nodes".to_owned(), serde_json::to_vec(&node)?).await?;
+                Ok::<_, anyhow::Error>(Instant::now())
+            }
+        });
+        let registered = futures::future::try_join_all(come).await?;
+        let last = registered.into_iter().max().context("no nodes")?;
+        let (ran, placed) = running.await??;
+        anyhow::ensure!(placed == count, "{placed} pods of {count} ran");
+        Ok(ran.duration_since(last))
     }
 }
 
@@ -250,7 +295,7 @@ impl Outcome {
     /// When the last pod may run. Five hundred nodes have to wait for EC2's buckets, and for nothing else.
     fn allowed(&self) -> Duration {
         let buckets = if self.case == Case::Nodes { self.launching } else { Duration::ZERO };
-        self.window() + cloud::boot() + buckets + self.stock * OF_STOCK / 100
+        self.window() + cloud::boot() + buckets + self.joining.unwrap_or(self.stock) * OF_STOCK / 100
     }
 
     /// Hundredths of a core, from the first request to the last pod.
@@ -269,12 +314,20 @@ impl Outcome {
         [
             format!(
                 "the last pod runs after {} ({} allowed: pods are collected for {}, machines boot in {}, {OF_STOCK} % of the {} that kube-scheduler alone \
-                 needs on the same nodes, where it finds none for {} pods{})",
+                 needs{}; it finds no node for {} pods{})",
                 seconds(self.ran),
                 seconds(self.allowed()),
                 seconds(self.window()),
                 seconds(cloud::boot()),
-                seconds(self.stock),
+                seconds(self.joining.unwrap_or(self.stock)),
+                if self.joining.is_some() {
+                    format!(
+                        " after the last of the same nodes has come, {} where they stand ready",
+                        seconds(self.stock)
+                    )
+                } else {
+                    " on the same nodes, which stand ready".to_owned()
+                },
                 self.unplaced,
                 if self.case == Case::Nodes {
                     format!(", {} between launching calls", seconds(self.launching))
@@ -333,6 +386,7 @@ impl Outcome {
             "allowedMilliseconds": millis(self.allowed()),
             "stockMilliseconds": millis(self.stock),
             "stockUnplaced": self.unplaced,
+            "stockJoiningMilliseconds": self.joining.map(millis),
             "launchingMilliseconds": millis(self.launching),
             "nodes": self.nodes,
             "launches": self.launches,

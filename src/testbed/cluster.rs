@@ -83,6 +83,13 @@ impl ClusterOptions {
             controller_manager_args: Vec::new(),
         }
     }
+
+    /// Further controllers of kube-controller-manager, e.g. `persistentvolume-binder-controller`.
+    pub fn run_controllers(&mut self, more: &[&str]) {
+        if !more.is_empty() {
+            self.controller_manager_args.push(format!("{CONTROLLERS},{}", more.join(",")));
+        }
+    }
 }
 
 /// How to start a kube-scheduler from a shipped file of `scheduler-config/`.

@@ -15,7 +15,7 @@ use muster_ec2_sim::Scenario;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::cluster::{CONTROLLERS, free_address};
+use super::cluster::free_address;
 use super::request::request;
 use super::{
     Binaries, ClusterOptions, Command, Component, Identity, Installed, Installer, SchedulerOptions, TestCluster,
@@ -128,10 +128,7 @@ impl Stack {
         cluster_options.fsync = options.fsync;
         cluster_options.measured = options.measured;
         cluster_options.api_server_args.clone_from(&options.api_server_args);
-        if !options.controllers.is_empty() {
-            let more = options.controllers.join(",");
-            cluster_options.controller_manager_args.push(format!("{CONTROLLERS},{more}"));
-        }
+        cluster_options.run_controllers(options.controllers);
         let cluster = if options.may_reuse() {
             let installed = Installed::Manifests { without: options.without.clone() };
             reuse::start(cluster_options, installed).await?

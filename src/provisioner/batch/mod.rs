@@ -7,4 +7,5 @@ pub(super) mod interruption;
 pub(super) mod pods;
 pub(super) mod ranking;
 mod supply;
+mod unshown;
 pub(super) mod worker;

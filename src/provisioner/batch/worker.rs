@@ -28,6 +28,7 @@ use tracing::{Instrument, debug, info, info_span, warn};
 
 use super::effects;
 use super::supply::Shelves;
+use super::unshown::{Begun, Unshown};
 use crate::clock::now_real;
 use crate::cloud::{for_class, in_lane};
 use crate::cluster::{SeenBatch, State};
@@ -89,6 +90,8 @@ pub(in crate::provisioner) struct Worker {
     intended: BTreeMap<String, Arc<Batch>>,
     due: BTreeMap<String, Due>,
     busy: BTreeSet<String>,
+    /// Edits of Nodes that the watch has not shown yet.
+    unshown: Unshown,
     /// Changes of the cluster so far.
     changes: u64,
     /// Who waits for a loss to be written down, by batch, in the order of `Memory::reports`.
@@ -108,6 +111,8 @@ struct Carried {
     reports: usize,
     remains: Remains,
     requeue: Requeue,
+    /// Edits of Nodes.
+    begun: Begun,
     effects: Effects,
 }
 
@@ -122,6 +127,7 @@ impl Carried {
             reports,
             remains: Remains::of(decision),
             requeue: decision.requeue,
+            begun: Begun::new(),
             effects: Effects::default(),
         }
     }
@@ -146,6 +152,8 @@ pub(in crate::provisioner) struct Effects {
     pub(in crate::provisioner) seen: Vec<(Look, Result<Sight, CallError>)>,
     pub(in crate::provisioner) failed: Option<Failure>,
     pub(in crate::provisioner) removed: bool,
+    /// All edits were made.
+    pub(in crate::provisioner) made: bool,
     /// There were edits, and nothing else, and all of them were made.
     pub(in crate::provisioner) edited: bool,
 }
@@ -262,11 +270,12 @@ impl Worker {
         batches
     }
 
-    fn begin(&mut self, context: &Arc<Context>, state: &Arc<State>, decision: Decision, term: &CancellationToken) {
+    fn begin(&mut self, context: &Arc<Context>, state: &Arc<State>, mut decision: Decision, term: &CancellationToken) {
         let name = decision.batch.clone();
         let Some(seen) = self.written.get(&name).or_else(|| state.batches.get(&name)) else { return };
         let (object, batch) = (Arc::clone(seen.object()), Arc::clone(seen.batch()));
         let reports = self.memory.get(&name).map_or(0, |memory| memory.reports.len());
+        decision.converge = self.unshown.rest(decision.converge, &state.snapshot);
         if decision.is_waiting() {
             self.end(context, Carried::of(&decision, self.changes, reports));
             return;
@@ -275,7 +284,8 @@ impl Worker {
             self.intended.insert(name.clone(), assume(&batch, next));
         }
         self.busy.insert(name.clone());
-        let carried = Carried::of(&decision, self.changes, reports);
+        let mut carried = Carried::of(&decision, self.changes, reports);
+        carried.begun = Unshown::begin(&decision.converge, &state.snapshot);
         let (context, state, term) = (Arc::clone(context), Arc::clone(state), term.clone());
         let span = info_span!("batch", name);
         // Insufficient capacity of one pool must not hold up the launches of another.
@@ -287,7 +297,7 @@ impl Worker {
     }
 
     fn end(&mut self, context: &Context, carried: Carried) {
-        let Carried { batch, changes, write, news, reports, remains, requeue, effects } = carried;
+        let Carried { batch, changes, write, news, reports, remains, requeue, begun, effects } = carried;
         self.busy.remove(&batch);
         self.intended.remove(&batch);
         if effects.removed {
@@ -345,6 +355,9 @@ impl Worker {
             memory.seen.clear();
             memory.done = effects.done;
             requeue = Requeue::Now;
+        }
+        if effects.made {
+            self.unshown.made(begun);
         }
         if effects.edited {
             memory.carried_out();
@@ -429,7 +442,9 @@ async fn follow(
     effects::publish(context, state, object, &events).await;
     let edits = !converge.is_empty();
     match edit_all(context, state, object, converge, term).await {
-        Ok(removed) => (outcome.removed, outcome.edited) = (removed, edits && change.is_none()),
+        Ok(removed) => {
+            (outcome.removed, outcome.made, outcome.edited) = (removed, true, edits && change.is_none());
+        }
         Err(error) => {
             outcome.failed = Some(Failure { text: crate::telemetry::chain(&error), denied: false });
             return outcome;

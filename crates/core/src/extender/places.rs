@@ -69,7 +69,7 @@ impl<'a> Asking<'a> {
     /// Whether `filter` keeps a node for it: places of others there stay whole, and it has no place on another node while this one
     /// has just been launched.
     pub(super) fn may_go_to(&mut self, node: &str) -> bool {
-        self.leaves_places_whole(node) && !(self.is_new(node) && self.places_on(node) == 0 && self.is_placed())
+        self.leaves_places_whole(node) && !(self.places_on(node) == 0 && self.is_placed() && self.is_new(node))
     }
 
     fn awaiting(&self, node: &str) -> Option<&'a Awaiting> {
