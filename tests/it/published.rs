@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use muster::cluster::{Cluster, Store, StoreOptions};
 use muster_api::conventions::{Kind, Object, Objects as _};
-use muster_api::crd::Gang;
+use muster_api::crd::{Gang, NodeBatch};
 use muster_core::model::gang::Foreign;
 use muster_core::model::names::ObjectKey;
 use muster_core::model::snapshot::Assignment;
@@ -439,4 +439,44 @@ fn what_a_pod_tolerates_is_kept_although_its_owner_is_seen_later() {
     assert!(state.snapshot.pods.get("p").unwrap().membership.gang().is_some(), "it is a member by now");
     let kept = &state.lists.get("p").unwrap().tolerations;
     assert_eq!(kept[0].toleration_seconds, Some(3600));
+}
+
+/// A batch for pods of no gang, of two nodes with three pods each; each instance with its state and Node.
+fn launched(name: &str, instances: &[(&str, Option<&str>)]) -> NodeBatch {
+    let member = |(place, (state, node)): (usize, &(&str, Option<&str>))| json!({"id": format!("i-{name}-{place}"), "attempt": 1, "state": state, "place": place, "node": node});
+    let instances: Vec<_> = instances.iter().enumerate().map(member).collect();
+    serde_json::from_value(json!({
+        "apiVersion": "muster.dev/v1alpha1", "kind": "NodeBatch", "metadata": {"name": name, "uid": name},
+        "spec": {
+            "nodePools": ["p"], "count": 2, "fill": "Partial", "offers": [],
+            "fillings": [{"nodes": 2, "pods": [{"class": "3-web", "count": 3}, {"class": "2-of-another-version", "count": 1}]}],
+        },
+        "status": {"phase": "Launched", "count": 2, "attempt": 1, "instances": instances},
+    }))
+    .unwrap()
+}
+
+#[test]
+fn places_on_instances_that_have_not_registered_are_published_until_they_do_or_are_written_off() {
+    let (mut store, cluster) = store(&[], &[]);
+    let mut coming = |change: &mut dyn FnMut(&mut Store)| {
+        change(&mut store);
+        store.publish();
+        let coming = &cluster.load().snapshot.coming;
+        assert!(coming.keys().all(|class| &**class == "3-web"), "{coming:?}");
+        coming.get("3-web").copied()
+    };
+    let boots = [("Launched", None), ("Running", None)];
+    assert_eq!(coming(&mut |store| store.apply_batch(launched("a", &boots))), Some(6));
+    assert_eq!(coming(&mut |store| store.apply_batch(launched("b", &boots))), Some(12));
+    assert_eq!(coming(&mut |store| store.apply_batch(launched("b", &boots))), Some(12), "seen once more");
+    let one_came = [("Registered", Some("n1")), ("Running", None)];
+    assert_eq!(coming(&mut |store| store.apply_batch(launched("a", &one_came))), Some(9));
+    let one_is_lost = [("Ready", Some("n1")), ("Lost", None)];
+    assert_eq!(coming(&mut |store| store.apply_batch(launched("a", &one_is_lost))), Some(6));
+    let mut ends = launched("b", &boots);
+    ends.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    assert_eq!(coming(&mut |store| store.apply_batch(ends.clone())), None);
+    assert_eq!(coming(&mut |store| store.apply_batch(launched("b", &boots))), Some(6));
+    assert_eq!(coming(&mut |store| store.retain_batches(&BTreeSet::new())), None);
 }
