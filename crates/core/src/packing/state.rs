@@ -394,7 +394,11 @@ impl<'c, 'p> State<'c, 'p> {
     /// The cheapest offer that limits and reservations allow, and that leaves the distinct values its pool asks for. `now`
     /// is the node whose place it takes.
     pub(super) fn cheapest(&self, mask: &Bits, now: Option<usize>) -> Option<usize> {
-        mask.iter().find(|at| self.admits(*at, mask, now))
+        let mut short = BTreeMap::new();
+        mask.iter().find(|at| {
+            let pool = self.compiled.offer(*at).pool;
+            !*short.entry(pool).or_insert_with(|| self.is_short(pool, mask)) && self.admits(*at, mask, now)
+        })
     }
 
     /// Whether limits and reservations allow one more node of an offer in the place of the node `now`.

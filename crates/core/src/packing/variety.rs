@@ -72,6 +72,21 @@ impl State<'_, '_> {
         lacking.is_nothing().then_some(needed)
     }
 
+    /// Whether all offers of a pool in `mask` together lack a value that the pool asks for: then no offer needs to be looked at, of which
+    /// each would be held against all others.
+    pub(super) fn is_short(&self, pool: usize, mask: &Bits) -> bool {
+        let asked = &self.compiled.problem.pools[pool].min_values;
+        if asked.is_empty() {
+            return false;
+        }
+        let mut lacking = Lacking { keys: asked.iter().map(Lacking::key).collect() };
+        let offers = mask.iter().map(|at| self.compiled.offer(at)).filter(|offer| offer.pool == pool);
+        offers.for_each(|offer| {
+            lacking.is_brought_by(offer);
+        });
+        !lacking.is_nothing()
+    }
+
     /// Whether one more node of an offer may come with alternatives in `mask`: limits and reservations allow it, and enough
     /// distinct values are left. `now` is the node it comes in the place of.
     pub(super) fn admits(&self, at: usize, mask: &Bits, now: Option<usize>) -> bool {
@@ -95,11 +110,15 @@ struct Lacking<'p> {
 impl<'p> Lacking<'p> {
     fn of(pool: &'p Pool, own: &'p Offer) -> Self {
         let value = |key: &str| own.node.labels.get(key).map(|value| &**value);
-        let key = |(key, wanted): &'p (Arc<str>, u32)| {
-            let wanted = usize::try_from(*wanted).unwrap_or(usize::MAX);
-            (&**key, wanted, value(key).into_iter().collect())
+        let key = |asked: &'p (Arc<str>, u32)| {
+            let (key, wanted, _) = Self::key(asked);
+            (key, wanted, value(key).into_iter().collect())
         };
         Self { keys: pool.min_values.iter().map(key).collect() }
+    }
+
+    fn key((key, wanted): &'p (Arc<str>, u32)) -> (&'p str, usize, BTreeSet<&'p str>) {
+        (key, usize::try_from(*wanted).unwrap_or(usize::MAX), BTreeSet::new())
     }
 
     /// Whether an offer brings a value that is still asked for; it counts from then on.
