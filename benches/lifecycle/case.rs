@@ -1,9 +1,7 @@
 //! The pods of each case, as the API server gets them.
 
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use crate::cloud;
 use crate::machine::NAMESPACE;
 
 /// What is provisioned for.
@@ -96,15 +94,12 @@ impl Case {
         }
     }
 
-    /// The same for kube-scheduler alone, in a cluster without Muster; `pods` are those of the other cluster.
-    pub(crate) fn objects_alone(self, count: usize, pods: &[Pod]) -> Vec<(String, Value)> {
-        if self != Self::Deployments {
-            let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
-            return pods.iter().map(|pod| (path.clone(), cloud::unplaced(pod))).collect();
-        }
-        let mut objects = self.objects(count);
-        for (_, deployment) in &mut objects {
-            deployment["spec"]["template"]["spec"]["schedulerName"] = json!("default-scheduler");
+    /// The same for kube-scheduler alone, in a cluster without Muster.
+    pub(crate) fn objects_alone(self, pods: usize) -> Vec<(String, Value)> {
+        let mut objects = self.objects(pods);
+        for (_, object) in &mut objects {
+            let of_pods = if self == Self::Deployments { &mut object["spec"]["template"] } else { object };
+            of_pods["spec"]["schedulerName"] = json!("default-scheduler");
         }
         objects
     }

@@ -226,7 +226,7 @@ pub(crate) fn standing(node: &Node) -> Value {
     })
 }
 
-/// The pod as it was created, for kube-scheduler alone.
+/// The pod as it was created.
 pub(crate) fn unplaced(pod: &Pod) -> Value {
     let spec = pod.spec.clone().unwrap_or_default();
     let containers: Vec<Value> = spec

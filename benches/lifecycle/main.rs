@@ -3,9 +3,10 @@
 //!
 //! Timed from the first create request to the last pod that one watch sees running. Then the same nodes stand ready in a cluster of their
 //! own, where kube-scheduler alone places the same pods, as many as it finds nodes for: it goes pod by pod and spreads, and nodes that are
-//! launched for a plan have little to spare. Deployments are created there as Deployments: their controllers work while pods are placed. What
-//! is allowed: the time in which pods are collected, the machines' boot, and 1.25 times what kube-scheduler needs; of five hundred nodes the
-//! time between EC2's launches, and 1.25 times what kube-scheduler needs after the last of the same nodes has registered; 1.03 times the bound that `muster plan` proves for the same pods; 260 MiB; half a core.
+//! launched for a plan have little to spare. Deployments are created there as Deployments: their controllers work while pods are placed.
+//! What is allowed: the time in which pods are collected, the machines' boot, and 1.25 times what kube-scheduler needs; of five hundred
+//! nodes the time between EC2's launches as well, and 1.25 times what kube-scheduler needs after the last of the same nodes has
+//! registered; 1.03 times the bound that `muster plan` proves for the same pods; 260 MiB; half a core.
 //!
 //! In the environment: `PODS` (1,000), `ROWS` (a list out of `mix`, `spread`, `deployments`, `apart`, `nodes`; and `waiting`, which takes a
 //! quarter of an hour and is run by name only, with `NOWHERE` and `AT_LIMIT` pods), `MUSTER` (another `muster` binary), `JSON` (a file
@@ -169,7 +170,7 @@ impl Bench {
         let launched = cloud::launched(&stack).await?;
         let bound = cloud::bound(self, &stack, &placed).await?;
         drop(stack);
-        let same = case.objects_alone(pods, &placed);
+        let same = case.objects_alone(pods);
         let (stock, unplaced) = self.stock(&nodes, &same, count).await?;
         let joining = if case == Case::Nodes { Some(self.joining(&nodes, &same, count).await?) } else { None };
         Ok(Outcome {

@@ -232,9 +232,10 @@ fn keep_only<'a, N: AsRef<str>>(offered: &'a [N], node: &NodeName, reason: Rejec
 ///
 /// Shapes: one score per offered node, in the order of the request. For a pod that asks for an accelerator the scores
 /// are a permutation of `1..=n`, best = n, so that kube-scheduler's random tie-break never decides; for every other
-/// pod all are 0 and the in-tree scores decide, unless nodes were launched for it: 1, and 2 for the one with the most places left. The order packs: the fewest accelerators left free first, so that
-/// whole hosts stay whole. Before all that come nodes that were launched for pods of its class: one point outweighs the
-/// in-tree scores. `now` is real time.
+/// pod all are 0 and the in-tree scores decide. The order packs: the fewest accelerators left free first, so that
+/// whole hosts stay whole. Before all that come nodes that were launched for pods of its class, one of them alone first
+/// ([`chosen`] needs to know which): for a pod without accelerators 2 for the one with the most places left, 1 for the others.
+/// One point outweighs the in-tree scores. `now` is real time.
 #[must_use]
 pub fn prioritize<N: AsRef<str>>(
     snapshot: &Snapshot,
