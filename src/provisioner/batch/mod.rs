@@ -7,5 +7,4 @@ pub(super) mod interruption;
 pub(super) mod pods;
 pub(super) mod ranking;
 mod supply;
-mod unshown;
 pub(super) mod worker;

@@ -15,8 +15,8 @@ use kube::{Api, ResourceExt};
 use muster_api::batch_state;
 use muster_api::crd::NodeBatch;
 use muster_core::batch::{
-    Converge, Decision, Done, Failure, Look, Memory, Remains, Report, Requeue, Sight, World, assume, pass,
-    recorded_pass, witness,
+    Begun, Converge, Decision, Done, Failure, Look, Memory, Remains, Report, Requeue, Sight, Unshown, World, assume,
+    pass, recorded_pass, witness,
 };
 use muster_core::ec2::CallError;
 use muster_core::model::batch::Batch;
@@ -28,7 +28,6 @@ use tracing::{Instrument, debug, info, info_span, warn};
 
 use super::effects;
 use super::supply::Shelves;
-use super::unshown::{Begun, Unshown};
 use crate::clock::now_real;
 use crate::cloud::{for_class, in_lane};
 use crate::cluster::{SeenBatch, State};
@@ -275,7 +274,7 @@ impl Worker {
         let Some(seen) = self.written.get(&name).or_else(|| state.batches.get(&name)) else { return };
         let (object, batch) = (Arc::clone(seen.object()), Arc::clone(seen.batch()));
         let reports = self.memory.get(&name).map_or(0, |memory| memory.reports.len());
-        decision.converge = self.unshown.rest(decision.converge, &state.snapshot);
+        decision.converge = self.unshown.rest(decision.converge, &state.snapshot, now_real());
         if decision.is_waiting() {
             self.end(context, Carried::of(&decision, self.changes, reports));
             return;
@@ -357,7 +356,7 @@ impl Worker {
             requeue = Requeue::Now;
         }
         if effects.made {
-            self.unshown.made(begun);
+            self.unshown.made(begun, now_real());
         }
         if effects.edited {
             memory.carried_out();

@@ -41,6 +41,7 @@ mod settle;
 mod shown;
 mod standing;
 mod teardown;
+mod unshown;
 mod witness;
 
 pub use crate::model::money::{StrandedCause, cost, cost_between, dollars, micros};
@@ -65,4 +66,5 @@ pub use losses::{Maintenance, heeds_notices, of_subject, rescheduled, to_look_at
 pub use pass::{assume, pass};
 pub use recording::{DecidedBatches, RecordedBatches, recorded_pass};
 pub use settle::Remains;
+pub use unshown::{Begun, Unshown};
 pub use witness::{Kept, witness};

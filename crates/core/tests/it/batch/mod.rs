@@ -24,6 +24,7 @@ mod rounds;
 mod services;
 mod supply;
 mod sweep;
+mod unshown;
 mod worker;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

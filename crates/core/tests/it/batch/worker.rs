@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{
-    Change, Converge, Decision, Done, Failure, Keys, Look, Memory, OwnerLook, Remains, Report, Requeue, Settings,
-    Sight, World, assume, pass, witness,
+    Begun, Change, Converge, Decision, Done, Failure, Keys, Look, Memory, OwnerLook, Remains, Report, Requeue,
+    Settings, Sight, Unshown, World, assume, pass, witness,
 };
 use muster_core::ec2::Tags;
 use muster_core::ec2::{CallError, ErrorClass};
@@ -40,6 +40,7 @@ struct Flight {
     version: u64,
     written: bool,
     effects: VecDeque<Todo>,
+    begun: Begun,
 }
 
 #[derive(Debug)]
@@ -57,6 +58,7 @@ pub(super) struct Worker {
     pub(super) memory: BTreeMap<String, Memory>,
     due: BTreeMap<String, Due>,
     flights: BTreeMap<String, Flight>,
+    unshown: Unshown,
     lessons: Lessons,
     rounds: Rounds,
     settings: Settings,
@@ -97,7 +99,17 @@ impl Worker {
         let lessons = Lessons::rebuilt(view.batches.values().map(|(_, batch)| batch.as_ref()));
         let store = view.batches.clone();
         let (memory, due, flights) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { view, store, memory, due, flights, lessons, rounds: Rounds::new(), settings: settings() }
+        Self {
+            view,
+            store,
+            memory,
+            due,
+            flights,
+            unshown: Unshown::default(),
+            lessons,
+            rounds: Rounds::new(),
+            settings: settings(),
+        }
     }
 
     /// A watch delivers.
@@ -187,7 +199,9 @@ impl Worker {
             now_real: now,
         };
         recorded::look(&world);
-        for decision in pass(&world) {
+        for mut decision in pass(&world) {
+            decision.converge = self.unshown.rest(decision.converge, &self.view.snapshot, now);
+            let begun = Unshown::begin(&decision.converge, &self.view.snapshot);
             let name = decision.batch.clone();
             let (version, batch) = &self.store[&name];
             let flight = Flight {
@@ -195,6 +209,7 @@ impl Worker {
                 version: *version,
                 written: false,
                 effects: VecDeque::new(),
+                begun,
                 decision,
             };
             self.flights.insert(name, flight);
@@ -412,6 +427,8 @@ impl Worker {
             return Outcome::Crashed;
         }
         if stated {
+            let made = flight.begun.iter().filter(|(begun, _)| begun == edit).cloned().collect();
+            self.unshown.made(made, sim.now);
             return Outcome::Done;
         }
         let memory = self.memory.entry(name.to_owned()).or_default();

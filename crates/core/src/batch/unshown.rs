@@ -1,0 +1,82 @@
+//! Edits of Nodes that were made and that the watch has not shown yet.
+//!
+//! What is decided meanwhile is decided on the Node as it was, and asks for the same edit again. Each is a read of the Node at the API server
+//! for nothing, and where hundreds of nodes come at once there are ten of them for every node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::decision::Converge;
+use crate::model::node::Node;
+use crate::model::snapshot::Snapshot;
+
+/// A watch shows what was written within this; then the edit is made again.
+const SHOWN_WITHIN: SignedDuration = SignedDuration::from_secs(2);
+
+/// The last edit of each Node that this process made, until the watch shows the Node otherwise than when that was decided. Times are
+/// real.
+#[derive(Debug, Default)]
+pub struct Unshown(BTreeMap<String, Made>);
+
+#[derive(Debug)]
+struct Made {
+    edit: Converge,
+    /// The Node as it was shown.
+    before: Arc<Node>,
+    at: Timestamp,
+}
+
+/// Edits that are about to be made, with the Nodes that they were decided on.
+pub type Begun = Vec<(Converge, Arc<Node>)>;
+
+impl Unshown {
+    /// Those of `edits`, decided on this state, that are not made already and only wait to be shown.
+    #[must_use]
+    pub fn rest(&mut self, edits: Vec<Converge>, snapshot: &Snapshot, now: Timestamp) -> Vec<Converge> {
+        self.0.retain(|_, made| now.duration_since(made.at) < SHOWN_WITHIN);
+        let is_made = |edit: &Converge| {
+            let known = node_of(edit).and_then(|name| self.0.get(name)).filter(|known| known.edit == *edit);
+            known.zip(node(snapshot, edit)).is_some_and(|(known, node)| known.before == *node)
+        };
+        // What keeps pods off a machine that goes is made as often as it is asked for.
+        let is_taint = |edit: &Converge| matches!(edit, Converge::Taint { .. });
+        edits.into_iter().filter(|edit| is_taint(edit) || !is_made(edit)).collect()
+    }
+
+    /// Edits of Nodes among these, which are about to be made.
+    #[must_use]
+    pub fn begin(edits: &[Converge], snapshot: &Snapshot) -> Begun {
+        edits.iter().filter_map(|edit| Some((edit.clone(), Arc::clone(node(snapshot, edit)?)))).collect()
+    }
+
+    /// They were made by this time.
+    pub fn made(&mut self, begun: Begun, at: Timestamp) {
+        for (edit, before) in begun {
+            self.0.insert(before.name.to_string(), Made { edit, before, at });
+        }
+    }
+}
+
+/// The Node that is edited: of everything else it is not known how it looks afterwards.
+fn node_of(edit: &Converge) -> Option<&str> {
+    match edit {
+        Converge::Taint { node, .. }
+        | Converge::Untaint { node, .. }
+        | Converge::Hold { node, .. }
+        | Converge::Unhold { node }
+        | Converge::Label { node, .. } => Some(node),
+        Converge::DeleteNode { .. }
+        | Converge::Evict { .. }
+        | Converge::BlockPool { .. }
+        | Converge::CountProbe { .. }
+        | Converge::UnblockPool(_)
+        | Converge::Book(_)
+        | Converge::Remove => None,
+    }
+}
+
+fn node<'a>(snapshot: &'a Snapshot, edit: &Converge) -> Option<&'a Arc<Node>> {
+    snapshot.nodes.get(node_of(edit)?).map(|entry| &entry.node)
+}
