@@ -124,9 +124,11 @@ pub(in crate::provisioner) async fn converge(
 ) -> anyhow::Result<Edited> {
     match edit {
         Converge::Taint { node, instance, key } => {
-            taints(context, node, Some(instance), |taints| add(taints, key)).await?;
+            taints(&context.client, node, Some(instance), |taints| add(taints, key)).await?;
         }
-        Converge::Untaint { node, key } => taints(context, node, None, |taints| without(taints, key)).await?,
+        Converge::Untaint { node, key } => {
+            untaint(&context.client, node, key, place_of(state, node, key)).await?;
+        }
         Converge::Hold { node, owner } => hold(context, node, Some(owner)).await?,
         Converge::Unhold { node } => hold(context, node, None).await?,
         Converge::Label { node, labels } => {
@@ -240,9 +242,33 @@ pub(super) async fn delete_node(client: &Client, name: &str, instance: &Instance
     }
 }
 
+/// Where in the list of a Node's taints the watch shows this one.
+fn place_of(state: &State, node: &str, key: &str) -> Option<usize> {
+    let mut taints = state.snapshot.nodes.get(node)?.node.taints.iter();
+    taints.position(|taint| *taint.key == *key)
+}
+
+/// Takes a taint off a Node. Where it is shown at `place` that is one request, which holds for this taint alone: of hundreds of nodes that
+/// come at once a read of each is what their pods wait for. Where others moved it meanwhile the Node is read.
+async fn untaint(client: &Client, name: &str, key: &str, place: Option<usize>) -> anyhow::Result<()> {
+    if let Some(place) = place {
+        let patch = serde_json::from_value(json!([
+            {"op": "test", "path": format!("/spec/taints/{place}/key"), "value": key},
+            {"op": "remove", "path": format!("/spec/taints/{place}")},
+        ]))?;
+        let api: Api<NodeObject> = Api::all(client.clone());
+        match step(Step::EditNode, api.patch(name, &PatchParams::default(), &Patch::<()>::Json(patch))).await {
+            // Another taint is there by now, or none.
+            Err(kube::Error::Api(answer)) if answer.code == 422 => {}
+            written => return absent(written).with_context(|| format!("take the taint {key} off the Node {name}")),
+        }
+    }
+    taints(client, name, None, |taints| without(taints, key)).await
+}
+
 /// Edits the taints of a Node as the API server has them; of that of one instance, if one is named.
 async fn taints(
-    context: &Context,
+    client: &Client,
     name: &str,
     of: Option<&InstanceId>,
     edit: impl Fn(Vec<Taint>) -> Vec<Taint>,
@@ -255,7 +281,7 @@ async fn taints(
         let after = edit(before.clone());
         (before != after).then(|| json!({"spec": {"taints": after}}))
     };
-    let edited = edit_node(&context.client, name, edit).await;
+    let edited = edit_node(client, name, edit).await;
     edited.with_context(|| format!("edit the taints of the Node {name}"))
 }
 
@@ -595,6 +621,53 @@ pub(super) mod tests {
         let (client, patched) = contended(0);
         edit_node(&client, "n", |_| None).await.unwrap();
         assert_eq!(patched.lock().unwrap().len(), 0);
+    }
+
+    /// Methods and bodies.
+    type Requests = Arc<Mutex<Vec<(http::Method, serde_json::Value)>>>;
+
+    /// An API server whose Node has a taint that is ours behind one of others, or not where it is looked for; and what it is asked for.
+    fn tainted(is_there: bool) -> (Client, Requests) {
+        let asked = Requests::default();
+        let seen = Arc::clone(&asked);
+        let client = serving(move |method, asked| {
+            seen.lock().unwrap().push((method.clone(), asked.clone()));
+            if asked.is_array() && !is_there {
+                let failed = json!({"kind": "Status", "status": "Failure", "reason": "Invalid", "code": 422, "message": "test failed"});
+                return (422, failed);
+            }
+            let taints = json!([
+                {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"},
+                {"key": keys::UNREGISTERED, "effect": "NoExecute"},
+            ]);
+            (200, json!({"metadata": {"name": "n", "resourceVersion": "7"}, "spec": {"taints": taints}}))
+        });
+        (client, asked)
+    }
+
+    #[tokio::test]
+    async fn a_taint_that_the_watch_shows_goes_by_one_request_that_holds_for_it_alone() {
+        let (client, asked) = tainted(true);
+        untaint(&client, "n", keys::UNREGISTERED, Some(1)).await.unwrap();
+        let patch = json!([
+            {"op": "test", "path": "/spec/taints/1/key", "value": keys::UNREGISTERED},
+            {"op": "remove", "path": "/spec/taints/1"},
+        ]);
+        assert_eq!(*asked.lock().unwrap(), [(http::Method::PATCH, patch)]);
+    }
+
+    #[tokio::test]
+    async fn a_taint_that_others_moved_meanwhile_goes_from_where_it_is() {
+        for place in [Some(0), None] {
+            let (client, asked) = tainted(false);
+            untaint(&client, "n", keys::UNREGISTERED, place).await.unwrap();
+            let asked = asked.lock().unwrap();
+            let (method, patch) = asked.last().unwrap();
+            assert_eq!(*method, http::Method::PATCH);
+            let kept = patch["spec"]["taints"].as_array().unwrap();
+            assert_eq!(kept.len(), 1, "{patch}");
+            assert_eq!(kept[0]["timeAdded"], "2026-01-01T00:00:00Z", "that of others is as it was");
+        }
     }
 
     /// An API server that has the Node of an instance under a UID, and what it is asked to delete or evict.

@@ -12,11 +12,12 @@ use super::decision::Converge;
 use crate::model::node::Node;
 use crate::model::snapshot::Snapshot;
 
-/// A watch shows what was written within this; then the edit is made again.
-const SHOWN_WITHIN: SignedDuration = SignedDuration::from_secs(2);
+/// A watch shows what was written within this; then the edit is made again. An API server that has no processor left, as where hundreds of
+/// nodes come at once on a small machine, takes three seconds.
+const SHOWN_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// The last edit of each Node that this process made, until the watch shows the Node otherwise than when that was decided. Times are
-/// real.
+/// The last edit of each Node that this process made, until the watch shows what is edited otherwise than when that was decided. Others
+/// edit a Node that has just come too, its kubelet and kube-controller-manager: that they are shown says nothing of ours. Times are real.
 #[derive(Debug, Default)]
 pub struct Unshown(BTreeMap<String, Made>);
 
@@ -38,7 +39,7 @@ impl Unshown {
         self.0.retain(|_, made| now.duration_since(made.at) < SHOWN_WITHIN);
         let is_made = |edit: &Converge| {
             let known = node_of(edit).and_then(|name| self.0.get(name)).filter(|known| known.edit == *edit);
-            known.zip(node(snapshot, edit)).is_some_and(|(known, node)| known.before == *node)
+            known.zip(node(snapshot, edit)).is_some_and(|(known, node)| is_as_before(edit, &known.before, node))
         };
         // What keeps pods off a machine that goes is made as often as it is asked for.
         let is_taint = |edit: &Converge| matches!(edit, Converge::Taint { .. });
@@ -74,6 +75,17 @@ fn node_of(edit: &Converge) -> Option<&str> {
         | Converge::UnblockPool(_)
         | Converge::Book(_)
         | Converge::Remove => None,
+    }
+}
+
+/// Whether a Node is the one that was edited, and is where this edit changes it as it was before.
+fn is_as_before(edit: &Converge, before: &Node, node: &Node) -> bool {
+    let one = before.created == node.created && before.provider_id == node.provider_id;
+    let taint = |node: &Node, key: &str| node.taints.iter().find(|taint| *taint.key == *key).cloned();
+    one && match edit {
+        Converge::Untaint { key, .. } | Converge::Taint { key, .. } => taint(before, key) == taint(node, key),
+        Converge::Label { labels, .. } => labels.keys().all(|key| before.labels.get(key) == node.labels.get(key)),
+        _ => before == node,
     }
 }
 

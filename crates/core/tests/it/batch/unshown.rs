@@ -38,9 +38,16 @@ fn an_edit_that_was_made_is_not_made_again_before_the_watch_shows_its_node_other
     let others = vec![taint("n1"), Converge::UnblockPool("p".to_owned())];
     let asked = both.iter().chain(&others).cloned().collect();
     assert_eq!(unshown.rest(asked, &before, NOW), others, "another edit of the Node, and of something else");
-    // Its kubelet reported something meanwhile: whether this is of before the edit nobody can say.
+    // Its kubelet reported something meanwhile, and kube-controller-manager took its own taint off.
     let reported = shows(&[Node { ready: !before.nodes["n1"].node.ready, ..tainted("n1") }, tainted("n2")]);
-    assert_eq!(unshown.rest(both.clone(), &reported, NOW), [untaint("n1")]);
+    assert_eq!(unshown.rest(both.clone(), &reported, NOW), []);
+    let effect = TaintEffect::NoSchedule;
+    let other = Taint { effect, ..before.nodes["n1"].node.taints[0].clone() };
+    let otherwise = shows(&[Node { taints: vec![other], ..tainted("n1") }, tainted("n2")]);
+    assert_eq!(unshown.rest(both.clone(), &otherwise, NOW), [untaint("n1")], "it has another taint of the key");
+    let id = Some("aws:///us-east-1a/i-2".into());
+    let another = shows(&[Node { provider_id: id, ..tainted("n1") }, tainted("n2")]);
+    assert_eq!(unshown.rest(both.clone(), &another, NOW), [untaint("n1")], "another Node of its name");
     assert_eq!(unshown.rest(both, &shows(&[tainted("n1")]), NOW), [untaint("n2")], "its Node is gone");
 }
 
@@ -54,8 +61,25 @@ fn an_edit_that_is_not_shown_in_time_is_made_again_and_so_is_the_one_before_the_
     }
     assert_eq!(unshown.rest(both.clone(), &before, NOW), [untaint("n1")]);
     let at = |millis| NOW + SignedDuration::from_millis(millis);
-    assert_eq!(unshown.rest(both.clone(), &before, at(1_999)), [untaint("n1")]);
-    assert_eq!(unshown.rest(both.clone(), &before, at(2_000)), both);
+    assert_eq!(unshown.rest(both.clone(), &before, at(9_999)), [untaint("n1")]);
+    assert_eq!(unshown.rest(both.clone(), &before, at(10_000)), both);
+}
+
+#[test]
+fn a_label_that_was_written_is_not_written_again_while_others_write_theirs() {
+    let mut unshown = Unshown::default();
+    let labels = |value: &str| [("example.com/own".into(), value.into())].into();
+    let label = |value| Converge::Label { node: "n1".to_owned(), labels: labels(value) };
+    let before = shows(&[tainted("n1")]);
+    unshown.made(Unshown::begin(&[label("a")], &before), NOW);
+    let carries = |key: &str, value: &str| {
+        let mut node = tainted("n1");
+        node.labels.insert(key.into(), value.into());
+        shows(&[node])
+    };
+    assert_eq!(unshown.rest(vec![label("a")], &carries("example.com/other", "b"), NOW), []);
+    assert_eq!(unshown.rest(vec![label("a")], &carries("example.com/own", "b"), NOW), [label("a")], "others wrote it");
+    assert_eq!(unshown.rest(vec![label("b")], &before, NOW), [label("b")], "another value");
 }
 
 #[test]
