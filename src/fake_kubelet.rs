@@ -2,7 +2,7 @@
 //! instance, gone with the instance.
 //!
 //! The Node is what the machine's user data says it would register as, plus what cloud-provider-aws writes: zone,
-//! network layers, provider id. kwok plays the kubelet from there on.
+//! network layers, provider id. It reports once that it is ready; kwok plays the kubelet from there on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,19 +13,20 @@ use base64::Engine as _;
 use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use muster_api::keys;
 use muster_ec2_sim::view::InstanceView;
 use muster_ec2_sim::{NodeTopology, Simulator};
 use serde::Deserialize;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::testbed::nodes::TestNode;
 
 /// Label of the nodes the fake made, so that it removes no others.
-const FAKE_KUBELET: &str = "fake-kubelet.muster.dev/simulated";
+pub const FAKE_KUBELET: &str = "fake-kubelet.muster.dev/simulated";
 /// Label of a pool whose nodes register without devices: somebody else plays the device plugins.
 pub const DEVICES_BY_PLUGIN: &str = "example.com/devices-by-plugin";
 /// Label of a pool whose kubelets leave so many percent of the memory to pods.
@@ -33,7 +34,7 @@ pub const MEMORY_PERCENT: &str = "example.com/memory-percent";
 /// Label of a pool whose nodes have so many percent of the memory that their type is sold with.
 pub const CAPACITY_PERCENT: &str = "example.com/memory-capacity-percent";
 /// Machines that register at a time.
-const KUBELETS: usize = 16;
+const KUBELETS: usize = 32;
 /// Real time between two looks at the simulator, which runs on a clock of its own.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -43,7 +44,9 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
     let mut registered: BTreeMap<String, String> = BTreeMap::new();
     let mut unanswered: BTreeMap<String, BackOff> = BTreeMap::new();
     for node in nodes.list(&ListParams::default().labels(FAKE_KUBELET)).await.context("list simulated nodes")? {
-        if let Some(id) = node.labels().get(FAKE_KUBELET) {
+        // One that has not reported yet does so now.
+        let reported = node.status.as_ref().is_some_and(|status| status.conditions.is_some());
+        if let Some(id) = node.labels().get(FAKE_KUBELET).filter(|_| reported) {
             registered.insert(id.clone(), node.name_any());
         }
     }
@@ -189,11 +192,42 @@ async fn register(nodes: &Api<Node>, instance: &InstanceView) -> anyhow::Result<
     for taint in &config.spec.kubelet.config.register_with_taints {
         node = node.taint(&taint.key, Some(taint.value.as_str()).filter(|value| !value.is_empty()), &taint.effect);
     }
-    match nodes.create(&PostParams::default(), &node.build()).await {
-        Ok(node) => Ok(node.name_any()),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(instance.private_dns_name.clone()),
-        Err(error) => Err(error.into()),
+    let node = node.build();
+    let architecture = node.labels().get(keys::ARCH).cloned();
+    match nodes.create(&PostParams::default(), &node).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        Err(error) => return Err(error.into()),
     }
+    let name = &instance.private_dns_name;
+    let status = Patch::Strategic(json!({"status": ready(instance, architecture.as_deref(), Timestamp::now())}));
+    nodes.patch_status(name, &PatchParams::default(), &status).await.context("report that it is ready")?;
+    Ok(name.clone())
+}
+
+/// What a kubelet reports once it can run pods. It does so once: kwok would for every event of before its own report, and where hundreds
+/// of nodes come at once that is twice and more for each of them.
+fn ready(instance: &InstanceView, architecture: Option<&str>, now: Timestamp) -> serde_json::Value {
+    let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let condition = |name: &str, status: &str, reason: &str| {
+        json!({
+            "type": name, "status": status, "reason": reason, "message": "",
+            "lastHeartbeatTime": now, "lastTransitionTime": now,
+        })
+    };
+    json!({
+        "conditions": [
+            condition("Ready", "True", "KubeletReady"),
+            condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+            condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+            condition("PIDPressure", "False", "KubeletHasSufficientPID"),
+        ],
+        "addresses": [
+            {"type": "InternalIP", "address": instance.private_ip},
+            {"type": "Hostname", "address": instance.private_dns_name},
+        ],
+        "nodeInfo": {"architecture": architecture.unwrap_or("amd64"), "operatingSystem": "linux", "kubeletVersion": "v1.37.0"},
+    })
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
+use muster::fake_kubelet::FAKE_KUBELET;
 use muster::testbed::nodes::{KWOK_NODE, KWOK_NODE_FAKE, TestNode};
 use muster::testbed::{Stack, eventually, pools};
 use muster_api::crd::{EC2NodeClass, NodeBatch, NodePool};
@@ -212,13 +213,14 @@ pub(crate) fn offsets(nodes: &[Node]) -> Vec<(Duration, &Node)> {
     offsets
 }
 
-/// The node as one that was always there.
+/// The node as one that was always there. No machine reports for it: kwok does.
 pub(crate) fn standing(node: &Node) -> Value {
     let status = node.status.as_ref();
+    let labels: BTreeMap<&String, &String> = node.labels().iter().filter(|(key, _)| *key != FAKE_KUBELET).collect();
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {
-            "name": node.name_any(), "labels": node.labels(), "annotations": {KWOK_NODE: KWOK_NODE_FAKE},
+            "name": node.name_any(), "labels": labels, "annotations": {KWOK_NODE: KWOK_NODE_FAKE},
         },
         "status": {
             "capacity": status.map(|status| &status.capacity), "allocatable": status.map(|status| &status.allocatable),

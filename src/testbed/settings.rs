@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_embedded_files_are_yaml() {
-        assert_eq!(parse_yaml(Path::new("stages.yaml"), STAGES).unwrap().len(), 9);
+        assert_eq!(parse_yaml(Path::new("stages.yaml"), STAGES).unwrap().len(), 10);
         assert_eq!(parse_yaml(Path::new("audit-policy.yaml"), AUDIT_POLICY).unwrap().len(), 1);
     }
 }
