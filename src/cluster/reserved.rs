@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use muster_api::keys;
 use muster_core::model::batch::Batch;
 use muster_core::model::gang::Pod;
-use muster_core::model::names::{NodeName, ObjectKey, PodUid};
+use muster_core::model::names::{InstanceId, NodeName, ObjectKey, PodUid};
 use muster_core::model::node::Node;
 use muster_core::model::snapshot::{Awaiting, Snapshot};
 use muster_core::ordinary::awaiting::{self, Classes};
@@ -53,6 +53,10 @@ pub(super) fn reserved_nodes(state: &State) -> Vec<(NodeName, ObjectKey)> {
 pub(super) struct Launched {
     planned: FxHashMap<NodeName, BTreeMap<Arc<str>, u32>>,
     nodes_of: FxHashMap<String, Vec<NodeName>>,
+    /// The Node of each instance: it takes a while until its batch names it.
+    node_of: FxHashMap<InstanceId, NodeName>,
+    /// The batch of each instance.
+    batch_of: FxHashMap<InstanceId, String>,
     /// What instances that have not registered were planned to hold, by batch.
     coming_of: FxHashMap<String, BTreeMap<Arc<str>, u32>>,
     /// The same of all of them.
@@ -89,9 +93,27 @@ impl Launched {
         Some(self.waiting.clone())
     }
 
+    /// A Node was seen. Returns the batch of its instance, if that is news.
+    pub(super) fn register(&mut self, node: &Node) -> Option<String> {
+        let id = InstanceId::from(node.instance()?);
+        if self.node_of.get(&id) == Some(&node.name) {
+            return None;
+        }
+        let batch = self.batch_of.get(&id).cloned();
+        self.node_of.insert(id, node.name.clone());
+        batch
+    }
+
+    /// A Node is gone. Returns the batch of its instance.
+    pub(super) fn unregister(&mut self, node: &Node) -> Option<String> {
+        let id = InstanceId::from(node.instance()?);
+        self.node_of.remove(&id)?;
+        self.batch_of.get(&id).cloned()
+    }
+
     /// The same. Returns how many places of each class have not registered, if that changed.
     pub(super) fn plan_coming(&mut self, name: &str, batch: Option<&Batch>) -> Option<OrdMap<Arc<str>, u32>> {
-        let now = batch.map(awaiting::coming).unwrap_or_default();
+        let now = batch.map(|batch| awaiting::coming(batch, |id| self.node_of.get(id))).unwrap_or_default();
         let before = self.coming_of.get(name);
         if before.unwrap_or(&BTreeMap::new()) == &now {
             return None;
@@ -111,7 +133,15 @@ impl Launched {
 
     /// A batch was seen, or is gone. Returns the nodes to look at again.
     pub(super) fn plan(&mut self, name: &str, batch: Option<&Batch>) -> Vec<NodeName> {
-        let now = batch.map(awaiting::planned).unwrap_or_default();
+        match batch {
+            Some(batch) => {
+                let new = batch.status.instances.iter().filter(|one| !self.batch_of.contains_key(&one.id));
+                let new: Vec<InstanceId> = new.map(|one| one.id.clone()).collect();
+                self.batch_of.extend(new.into_iter().map(|id| (id, name.to_owned())));
+            }
+            None => self.batch_of.retain(|_, batch| batch != name),
+        }
+        let now = batch.map(|batch| awaiting::planned(batch, |id| self.node_of.get(id))).unwrap_or_default();
         let mut touched = self.nodes_of.remove(name).unwrap_or_default();
         let same = touched.len() == now.len()
             && touched

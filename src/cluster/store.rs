@@ -20,7 +20,6 @@ use muster_api::dra::Devices;
 use muster_api::volumes::{Used, Volumes};
 use muster_api::{convert, gang_state, keys, pod_state};
 use muster_core::devices::{Daemon, Role};
-use muster_core::model::batch::Batch;
 use muster_core::model::gang::{Foreign, Gang as CoreGang, Membership, Pod as CorePod, Recognised};
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node as CoreNode, Usage};
@@ -285,6 +284,7 @@ impl Store {
             Arc::make_mut(&mut self.state.change().snapshot.vanished).nodes.remove(&node.name);
         }
         self.put_node(&node);
+        self.reserved.register(&node).into_iter().for_each(|batch| self.plan_batch(&batch));
     }
 
     /// The node's label names another host, or nothing any more.
@@ -304,9 +304,11 @@ impl Store {
     fn forget_node(&mut self, name: &str) {
         let node = NodeName::from(name);
         self.leave_host(&node);
-        self.bare_nodes.remove(&node);
+        let gone = self.bare_nodes.remove(&node);
         self.state.change().snapshot.nodes.remove(name);
         self.look_at_awaited(&node);
+        let batch = gone.and_then(|gone| self.reserved.unregister(&gone));
+        batch.into_iter().for_each(|batch| self.plan_batch(&batch));
     }
 
     /// A pod came to a node, or the node went: what a list once did not have of its pods matters no longer.
@@ -636,24 +638,24 @@ impl Store {
     /// A NodeBatch was seen.
     pub fn apply_batch(&mut self, batch: NodeBatch) {
         let (name, seen) = (batch.name_any(), SeenBatch::new(Arc::new(batch)));
-        self.note_coming(&name, Some(seen.batch()));
-        let touched = self.reserved.plan(&name, Some(seen.batch()));
-        Arc::make_mut(&mut self.state.change().batches).insert(name, seen);
-        touched.iter().for_each(|node| self.look_at_awaited(node));
+        Arc::make_mut(&mut self.state.change().batches).insert(name.clone(), seen);
+        self.plan_batch(&name);
     }
 
     /// A NodeBatch is gone.
     pub fn delete_batch(&mut self, name: &str) {
-        self.note_coming(name, None);
-        let touched = self.reserved.plan(name, None);
         Arc::make_mut(&mut self.state.change().batches).remove(name);
-        touched.iter().for_each(|node| self.look_at_awaited(node));
+        self.plan_batch(name);
     }
 
-    fn note_coming(&mut self, batch: &str, now: Option<&Batch>) {
-        if let Some(coming) = self.reserved.plan_coming(batch, now) {
+    /// A batch changed, or a Node of an instance of it came or went.
+    fn plan_batch(&mut self, name: &str) {
+        let batch = self.state.batches.get(name).map(|seen| Arc::clone(seen.batch()));
+        let touched = self.reserved.plan(name, batch.as_deref());
+        if let Some(coming) = self.reserved.plan_coming(name, batch.as_deref()) {
             self.state.change().snapshot.coming = coming;
         }
+        touched.iter().for_each(|node| self.look_at_awaited(node));
     }
 
     /// NodeBatches that are not among `names` are gone.

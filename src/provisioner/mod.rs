@@ -26,11 +26,12 @@ use muster_core::topology::Levels;
 use muster_ec2::{ClientOptions, SpotPrices};
 use tokio::sync::Notify;
 use tokio::sync::watch as channel;
+use tokio::sync::watch::error::RecvError;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, info_span, warn};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, rest};
 use crate::cloud::Cloud;
 use crate::cluster::Cluster;
 use crate::gang::{Events, PoolSource, Recorder};
@@ -250,13 +251,15 @@ impl Provisioner {
         // When pools were last described, and whether something has changed since.
         let (mut described, mut outdated) = (refresh_at, true);
         let beat = self.progress.within("provisioner", PATIENCE);
+        // Until then nothing is decided for changes alone.
+        let mut rests = refresh_at;
         loop {
             beat.beat();
             let mut changed = false;
             let next = worker.next().unwrap_or(refresh_at).min(refresh_at);
             tokio::select! {
                 () = cancel.cancelled() => break,
-                seen = changes.changed() => { seen?; changed = true; }
+                seen = changed_after(&mut changes, rests) => { seen?; changed = true; }
                 seen = self.leader.changed() => seen?,
                 carried = worker.carried(&context) => carried?,
                 Some(reported) = self.reports.recv() => worker.report(&context.cluster.load(), reported),
@@ -319,7 +322,9 @@ impl Provisioner {
             }
             changed |= stale.is_some() != unseen.is_some();
             unseen = stale;
+            let began = tokio::time::Instant::now();
             worker.pass(&context, &state, Seen { changed, stale: stale.is_some() }, &led.ends);
+            rests = tokio::time::Instant::now() + rest(began.elapsed());
         }
         // A step that was sent is finished; the next is not begun.
         if let Some(led) = led {
@@ -372,6 +377,12 @@ impl Provisioner {
             debug!(error = %crate::telemetry::chain(&error), "pools");
         }
     }
+}
+
+/// The next change of the cluster, not before `after`.
+async fn changed_after(changes: &mut channel::Receiver<u64>, after: tokio::time::Instant) -> Result<(), RecvError> {
+    tokio::time::sleep_until(after).await;
+    changes.changed().await
 }
 
 /// A term in which this replica leads.

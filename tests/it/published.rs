@@ -480,3 +480,40 @@ fn places_on_instances_that_have_not_registered_are_published_until_they_do_or_a
     assert_eq!(coming(&mut |store| store.apply_batch(launched("b", &boots))), Some(6));
     assert_eq!(coming(&mut |store| store.retain_batches(&BTreeSet::new())), None);
 }
+
+#[test]
+fn a_node_awaits_its_pods_from_when_it_registers_whether_it_or_its_batch_is_seen_first_until_it_is_gone() {
+    let node = |name: &str, instance: &str| -> Node {
+        serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"providerID": format!("aws:///us-east-1a/{instance}")},
+            "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "20"}},
+        }))
+        .unwrap()
+    };
+    let boots = [("Launched", None), ("Running", None)];
+    for node_first in [true, false] {
+        let (mut store, cluster) = store(&[], &[]);
+        let mut seen = |change: &mut dyn FnMut(&mut Store)| {
+            change(&mut store);
+            store.publish();
+            let snapshot = &cluster.load().snapshot;
+            let places = |node: &str| snapshot.awaiting.get(node).map(|awaiting| awaiting.places["3-web"].left);
+            (places("n1"), places("n2"), snapshot.coming.get("3-web").copied())
+        };
+        if node_first {
+            assert_eq!(seen(&mut |store| store.apply_node(&node("n1", "i-a-0"))), (None, None, None));
+            assert_eq!(seen(&mut |store| store.apply_batch(launched("a", &boots))), (Some(3), None, Some(3)));
+        } else {
+            assert_eq!(seen(&mut |store| store.apply_batch(launched("a", &boots))), (None, None, Some(6)));
+            assert_eq!(seen(&mut |store| store.apply_node(&node("n1", "i-a-0"))), (Some(3), None, Some(3)));
+        }
+        let named = [("Registered", Some("n1")), ("Running", None)];
+        assert_eq!(seen(&mut |store| store.apply_batch(launched("a", &named))), (Some(3), None, Some(3)));
+        assert_eq!(seen(&mut |store| store.apply_node(&node("n2", "i-a-1"))), (Some(3), Some(3), None));
+        assert_eq!(seen(&mut |store| store.apply_node(&node("n3", "i-b-0"))), (Some(3), Some(3), None), "another's");
+        assert_eq!(seen(&mut |store| store.delete_node("n2")), (Some(3), None, Some(3)), "it may register once more");
+        assert_eq!(seen(&mut |store| store.apply_node(&node("n2", "i-a-1"))), (Some(3), Some(3), None));
+        assert_eq!(seen(&mut |store| store.retain_batches(&BTreeSet::new())), (None, None, None));
+    }
+}

@@ -287,12 +287,6 @@ fn serve(case: &Case<'_>) -> Step<Turn> {
     let waits = progress::waits_until(before, &status, scratch.progressed, now).filter(|_| turn.events.is_empty());
     if let Some(at) = waits {
         until = until.min(at);
-        // What lets pods in follows the status that says whose node it is.
-        let is_named = |edit: &Converge| match edit {
-            Converge::Untaint { node, .. } => before.node_names().any(|name| name == node),
-            _ => true,
-        };
-        joined.edits.retain(is_named);
     } else {
         if progress::is_all(before, &status) {
             scratch.progressed = Some(now);

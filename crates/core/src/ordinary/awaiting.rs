@@ -8,10 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 use rustc_hash::FxHashMap;
 
 use super::class::{digest_of, parts};
-use crate::model::batch::{Batch, BatchPhase, Owner};
+use crate::model::batch::{Batch, BatchMember, BatchPhase, Owner};
 use crate::model::class::is_readable;
 use crate::model::gang::{Membership, Pod};
-use crate::model::names::NodeName;
+use crate::model::names::{InstanceId, NodeName};
 use crate::model::node::Node;
 use crate::model::pod::Shape;
 use crate::model::resources::Resources;
@@ -59,21 +59,27 @@ impl Classes {
 }
 
 /// The pods that each registered node of a batch was launched for, by class. Of a batch that ends no node awaits anybody.
+///
+/// `node_of` gives the Node of an instance: a batch names its nodes some time after they registered, and pods come to them before.
 #[must_use]
-pub fn planned(batch: &Batch) -> Vec<(NodeName, BTreeMap<Arc<str>, u32>)> {
+pub fn planned<'n>(
+    batch: &Batch,
+    node_of: impl Fn(&InstanceId) -> Option<&'n NodeName>,
+) -> Vec<(NodeName, BTreeMap<Arc<str>, u32>)> {
     if !awaits(batch) {
         return Vec::new();
     }
-    let named = batch.places().filter_map(|(_, one, pods)| Some((NodeName::from(one.node.as_deref()?), pods)));
-    named.map(|(node, pods)| (node, readable(pods))).collect()
+    let name = |one: &BatchMember| one.node.as_deref().map(NodeName::from).or_else(|| node_of(&one.id).cloned());
+    batch.places().filter_map(|(_, one, pods)| Some((name(one)?, readable(pods)))).collect()
 }
 
 /// The pods that instances of a batch were launched for that have not registered yet, by class.
 #[must_use]
-pub fn coming(batch: &Batch) -> BTreeMap<Arc<str>, u32> {
+pub fn coming<'n>(batch: &Batch, node_of: impl Fn(&InstanceId) -> Option<&'n NodeName>) -> BTreeMap<Arc<str>, u32> {
     let mut coming = BTreeMap::new();
     if awaits(batch) {
-        let boot = batch.places().filter(|(_, one, _)| one.node.is_none() && !one.state.is_written_off());
+        let registered = |one: &BatchMember| one.node.is_some() || node_of(&one.id).is_some();
+        let boot = batch.places().filter(|(_, one, _)| !registered(one) && !one.state.is_written_off());
         for (class, many) in boot.flat_map(|(_, _, pods)| readable(pods)) {
             *coming.entry(class).or_default() += many;
         }

@@ -320,7 +320,8 @@ fn nodes(batch: &Batch, seen: &Seen<'_>) -> BTreeMap<Arc<str>, Now> {
     let ready = batch.status.instances.iter().filter(|one| one.state == MemberState::Ready);
     let ready: BTreeSet<&str> = ready.filter_map(|one| one.node.as_deref()).collect();
     let is_ready = |node: &NodeName| ready.contains(node.as_str());
-    for (node, pods) in awaiting::planned(batch) {
+    // What is not named yet is not Ready to anybody.
+    for (node, pods) in awaiting::planned(batch, |_| None) {
         let Some(entry) = seen.snapshot.nodes.get(&node) else { continue };
         let awaiting = seen.snapshot.awaiting.get(&node);
         let kept = awaiting.and_then(|awaiting| awaiting.until).is_some_and(|until| until <= seen.now_real);

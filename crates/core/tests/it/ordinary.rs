@@ -441,6 +441,37 @@ fn a_batch_has_a_hundred_nodes_at_most() {
 }
 
 #[test]
+fn a_node_awaits_its_pods_once_it_has_registered_whether_or_not_its_batch_names_it_yet() {
+    let mut setup = Setup::of(pods("web", 18, 1_000));
+    let launches = setup.plan().launches;
+    setup.launch(&launches, BatchPhase::Joining);
+    let class = Classes::default().of(&setup.pods[0]).unwrap();
+    let (mut all, mut first_ones) = (0, 0);
+    for batch in &mut setup.batches {
+        for number in 0..batch.status.count {
+            let id = InstanceId::from(format!("i-{number}").as_str());
+            batch.status.instances.push(BatchMember::new(id, 1, MemberState::Launched));
+        }
+        let coming = |registered: &[(InstanceId, NodeName)]| {
+            let node_of = |id: &InstanceId| registered.iter().find(|(one, _)| one == id).map(|(_, node)| node);
+            (awaiting::planned(batch, node_of), awaiting::coming(batch, node_of).get(&class).copied().unwrap_or(0))
+        };
+        let (planned, before) = coming(&[]);
+        assert!(planned.is_empty());
+        all += before;
+        let (planned, after) = coming(&[(InstanceId::from("i-0"), NodeName::from("n1"))]);
+        let [(node, of_it)] = &planned[..] else { panic!("{planned:?}") };
+        assert_eq!(node, &NodeName::from("n1"));
+        let on_first: u32 = of_it.values().sum();
+        assert!(on_first > 0);
+        assert_eq!(after, before - on_first, "what it holds does not come any more");
+        first_ones += on_first;
+    }
+    assert_eq!(all, 18);
+    assert!(first_ones > 0);
+}
+
+#[test]
 fn each_node_of_a_batch_awaits_the_pods_it_was_planned_for_until_they_are_on_it() {
     let mut setup = Setup::of(pods("web", 18, 1_000));
     let launches = setup.plan().launches;
@@ -449,14 +480,14 @@ fn each_node_of_a_batch_awaits_the_pods_it_was_planned_for_until_they_are_on_it(
     let class = classes.of(&setup.pods[0]).unwrap();
     let mut awaited = 0;
     for batch in &mut setup.batches {
-        assert!(awaiting::planned(batch).is_empty(), "no node has a name yet");
+        assert!(awaiting::planned(batch, |_| None).is_empty(), "no node has a name yet");
         for number in 0..batch.status.count {
             let id = InstanceId::from(format!("i-{number}").as_str());
             let mut member = BatchMember::new(id, 1, MemberState::Ready);
             member.node = Some(format!("{}-{number}", batch.name));
             batch.status.instances.push(member);
         }
-        let planned = awaiting::planned(batch);
+        let planned = awaiting::planned(batch, |_| None);
         assert_eq!(planned.len(), batch.status.instances.len());
         for (node, of_it) in &planned {
             let on = |many: u32| -> Vec<Arc<Pod>> {
@@ -498,14 +529,14 @@ fn each_node_of_a_batch_awaits_the_pods_it_was_planned_for_until_they_are_on_it(
         }
         let mut ends = batch.clone();
         ends.status.phase = BatchPhase::Terminating;
-        assert!(awaiting::planned(&ends).is_empty(), "of a batch that ends no node awaits anybody");
+        assert!(awaiting::planned(&ends, |_| None).is_empty(), "of a batch that ends no node awaits anybody");
         let deleted = Batch { deleting: true, ..batch.clone() };
-        assert!(awaiting::planned(&deleted).is_empty());
+        assert!(awaiting::planned(&deleted, |_| None).is_empty());
         let mut older = batch.clone();
         let spec = Arc::make_mut(&mut older.spec);
         // As the first version wrote classes down: its own pods would be kept away with all others.
         spec.fillings.iter_mut().flat_map(|one| &mut one.pods).for_each(|pods| pods.0 = "abcdefghijklmnop".to_owned());
-        for (_, of_it) in awaiting::planned(&older) {
+        for (_, of_it) in awaiting::planned(&older, |_| None) {
             assert_eq!(awaiting(&of_it, None, [].iter(), &mut classes, None), None, "who is awaited cannot be read");
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_core::model::batch::Batch;
-use muster_core::model::names::NodeName;
+use muster_core::model::names::{InstanceId, NodeName};
 use muster_core::model::snapshot::Snapshot;
 use muster_core::ordinary::awaiting::{self, Classes, awaiting};
 
@@ -28,10 +28,16 @@ impl Awaited {
     ) {
         snapshot.waiting = awaiting::waiting(snapshot.pods.values(), &mut self.classes);
         let batches: Vec<&Batch> = batches.collect();
-        for (class, many) in batches.iter().flat_map(|batch| awaiting::coming(batch)) {
+        let instances = snapshot.nodes.values().filter_map(|entry| {
+            let id = entry.node.instance()?;
+            Some((InstanceId::from(id), entry.node.name.clone()))
+        });
+        let instances: BTreeMap<InstanceId, NodeName> = instances.collect();
+        let node_of = |id: &InstanceId| instances.get(id);
+        for (class, many) in batches.iter().flat_map(|batch| awaiting::coming(batch, node_of)) {
             *snapshot.coming.entry(class).or_default() += many;
         }
-        for (name, planned) in batches.into_iter().flat_map(awaiting::planned) {
+        for (name, planned) in batches.into_iter().flat_map(|batch| awaiting::planned(batch, node_of)) {
             let Some(entry) = snapshot.nodes.get(&name) else { continue };
             if entry.node.ready && !self.until.contains_key(&name) {
                 self.until.insert(name.clone(), awaiting::until(&entry.node, now));

@@ -148,7 +148,7 @@ impl Life {
         if self.knows_requests {
             snapshot.pods.values().for_each(|pod| drop(classes.of(pod)));
         }
-        for (node, planned) in self.setup.batches.iter().flat_map(kept::planned) {
+        for (node, planned) in self.setup.batches.iter().flat_map(|batch| kept::planned(batch, |_| None)) {
             if !snapshot.nodes.contains_key(&node) {
                 continue;
             }
@@ -389,7 +389,7 @@ fn when_the_first_node_of_a_batch_has_gone_the_second_is_still_for_its_own_pods(
     let mut gone = batch.status.instances.remove(0);
     gone.state = MemberState::Lost;
     batch.status.replaced.push(gone);
-    let left: Vec<_> = kept::planned(batch).into_iter().flat_map(|(_, pods)| pods.into_keys()).collect();
+    let left: Vec<_> = kept::planned(batch, |_| None).into_iter().flat_map(|(_, pods)| pods.into_keys()).collect();
     assert_eq!(left.iter().map(|class| &**class).collect::<Vec<_>>(), [second.as_str()]);
     let outcome = life.setup.plan_at(at(20), &life.snapshot());
     let launched: Vec<&str> =
