@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
 use super::executor::Executor;
-use crate::clock::{now_real, rest};
+use crate::clock::now_real;
 use crate::cluster::{Cluster, State};
 use crate::gang::Recorder;
 use crate::progress::Beat;
@@ -64,6 +64,8 @@ pub struct GangLoop {
 
 /// The loop looks again after this at the latest, whatever happens.
 const IDLE: Duration = Duration::from_secs(10);
+/// Two passes are at least this far apart: a burst of changes costs one.
+const MIN_INTERVAL: Duration = Duration::from_millis(20);
 
 impl GangLoop {
     /// A loop over `inputs` that acts through `executor`.
@@ -99,19 +101,18 @@ impl GangLoop {
                 // What was sent is awaited: the capacity of a write counts until its outcome is known. Then who leads is asked again.
                 self.executor.finish().await;
                 self.forget();
-                (led, next) = (None, Duration::ZERO);
+                (led, next) = (None, MIN_INTERVAL);
                 continue;
             }
             led = term;
-            let took;
-            (next, took) = match tenure {
+            next = match tenure {
                 Some(tenure) => self.pass(&tenure).await?,
                 None => {
                     self.forget();
-                    (IDLE, Duration::ZERO)
+                    IDLE
                 }
             };
-            tokio::time::sleep(rest(took)).await;
+            tokio::time::sleep(MIN_INTERVAL).await;
         }
     }
 
@@ -122,11 +123,11 @@ impl GangLoop {
         self.memory = Memory::default();
     }
 
-    /// One decision and its actions. The answer is when to look again, and how long it took to decide.
-    async fn pass(&mut self, tenure: &Tenure) -> anyhow::Result<(Duration, Duration)> {
+    /// One decision and its actions. The answer is when to look again.
+    async fn pass(&mut self, tenure: &Tenure) -> anyhow::Result<Duration> {
         if let Some(kind) = self.inputs.cluster.stale() {
             warn!(kind, "nothing is decided: a watch is too old");
-            return Ok((IDLE, Duration::ZERO));
+            return Ok(IDLE);
         }
         let state = self.inputs.cluster.load();
         let state = self.executor.assumed(&state);
@@ -159,7 +160,6 @@ impl GangLoop {
         })
         .await?;
         self.ledger = ledger;
-        let took = started.elapsed();
         if let Some(recorder) = &self.inputs.recorder {
             if let Some(world) = recorded {
                 recorder.keep_pass(world, &pass);
@@ -172,7 +172,7 @@ impl GangLoop {
         }
         self.memory.prune(now_real(), &state.snapshot);
         if pass.plans > 0 {
-            self.inputs.metrics.plan_seconds.observe(took.as_secs_f64());
+            self.inputs.metrics.plan_seconds.observe(started.elapsed().as_secs_f64());
         }
         self.inputs.metrics.count_phases(&state.snapshot);
         self.inputs.metrics.objects.measure(state.conditions(), state.snapshot.gangs.values().map(AsRef::as_ref));
@@ -185,7 +185,7 @@ impl GangLoop {
         let again = self.executor.execute(&state, pass.actions, tenure).await;
         let now = now_real();
         let timer = pass.requeue_at.map_or(IDLE, |at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
-        Ok((timer.min(again.unwrap_or(IDLE)).min(IDLE), took))
+        Ok(timer.min(again.unwrap_or(IDLE)).min(IDLE))
     }
 }
 
