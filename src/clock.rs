@@ -5,7 +5,6 @@
 //! meaning over a restart.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -59,29 +58,5 @@ impl Clock {
         }
         let factor = self.0.factor.max(1);
         std::time::Duration::try_from(left).unwrap_or_default() / factor
-    }
-}
-/// Two passes over the cluster are at least this far apart: a burst of changes costs one.
-const SHORTEST: Duration = Duration::from_millis(20);
-/// And what has changed is looked at after this at the latest.
-const LONGEST: Duration = Duration::from_millis(100);
-
-/// How long a pass that took so long is followed by none that is due to changes alone. What one costs grows with the cluster, and the
-/// processor is wanted elsewhere just when much changes: at most a third of the time goes there.
-#[must_use]
-pub fn rest(took: Duration) -> Duration {
-    (took * 2).clamp(SHORTEST, LONGEST)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::rest;
-
-    #[test]
-    fn a_pass_is_followed_by_twice_its_time_without_one_within_bounds() {
-        let rests = [0, 9, 10, 30, 50, 51, 5_000].map(|millis| rest(Duration::from_millis(millis)).as_millis());
-        assert_eq!(rests, [20, 20, 20, 60, 100, 100, 100]);
     }
 }

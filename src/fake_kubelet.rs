@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::testbed::nodes::TestNode;
+use crate::testbed::nodes::{TestNode, ready_status};
 
 /// Label of the nodes the fake made, so that it removes no others.
 pub const FAKE_KUBELET: &str = "fake-kubelet.muster.dev/simulated";
@@ -193,41 +193,17 @@ async fn register(nodes: &Api<Node>, instance: &InstanceView) -> anyhow::Result<
         node = node.taint(&taint.key, Some(taint.value.as_str()).filter(|value| !value.is_empty()), &taint.effect);
     }
     let node = node.build();
-    let architecture = node.labels().get(keys::ARCH).cloned();
     match nodes.create(&PostParams::default(), &node).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.code == 409 => {}
         Err(error) => return Err(error.into()),
     }
+    // A kubelet does so once. kwok would for every event of before its own report, and where hundreds of nodes come at once that is twice
+    // and more for each of them.
     let name = &instance.private_dns_name;
-    let status = Patch::Strategic(json!({"status": ready(instance, architecture.as_deref(), Timestamp::now())}));
+    let status = Patch::Strategic(json!({"status": ready_status(&node, &instance.private_ip)}));
     nodes.patch_status(name, &PatchParams::default(), &status).await.context("report that it is ready")?;
     Ok(name.clone())
-}
-
-/// What a kubelet reports once it can run pods. It does so once: kwok would for every event of before its own report, and where hundreds
-/// of nodes come at once that is twice and more for each of them.
-fn ready(instance: &InstanceView, architecture: Option<&str>, now: Timestamp) -> serde_json::Value {
-    let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let condition = |name: &str, status: &str, reason: &str| {
-        json!({
-            "type": name, "status": status, "reason": reason, "message": "",
-            "lastHeartbeatTime": now, "lastTransitionTime": now,
-        })
-    };
-    json!({
-        "conditions": [
-            condition("Ready", "True", "KubeletReady"),
-            condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
-            condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),
-            condition("PIDPressure", "False", "KubeletHasSufficientPID"),
-        ],
-        "addresses": [
-            {"type": "InternalIP", "address": instance.private_ip},
-            {"type": "Hostname", "address": instance.private_dns_name},
-        ],
-        "nodeInfo": {"architecture": architecture.unwrap_or("amd64"), "operatingSystem": "linux", "kubeletVersion": "v1.37.0"},
-    })
 }
 
 #[derive(Debug, Default, Deserialize)]

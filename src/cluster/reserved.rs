@@ -135,9 +135,9 @@ impl Launched {
     pub(super) fn plan(&mut self, name: &str, batch: Option<&Batch>) -> Vec<NodeName> {
         match batch {
             Some(batch) => {
-                let new = batch.status.instances.iter().filter(|one| !self.batch_of.contains_key(&one.id));
-                let new: Vec<InstanceId> = new.map(|one| one.id.clone()).collect();
-                self.batch_of.extend(new.into_iter().map(|id| (id, name.to_owned())));
+                for one in &batch.status.instances {
+                    self.batch_of.entry(one.id.clone()).or_insert_with(|| name.to_owned());
+                }
             }
             None => self.batch_of.retain(|_, batch| batch != name),
         }

@@ -31,7 +31,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, info_span, warn};
 
-use crate::clock::{Clock, rest};
+use crate::clock::Clock;
 use crate::cloud::Cloud;
 use crate::cluster::Cluster;
 use crate::gang::{Events, PoolSource, Recorder};
@@ -168,6 +168,8 @@ const RETRY: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
 const PATIENCE: Duration = Duration::from_mins(10);
 /// Pools are described this often at most, in real time: a crowd of pods changes the cluster far more often.
 const BURST: Duration = Duration::from_millis(50);
+/// Two passes that are due to changes alone are at least this far apart.
+const MIN_INTERVAL: Duration = Duration::from_millis(20);
 /// So long whoever found a loss waits until it is written down; less than a message of the queue stays invisible.
 const WRITTEN: Duration = Duration::from_secs(20);
 /// Real time between two looks without a change.
@@ -324,7 +326,8 @@ impl Provisioner {
             unseen = stale;
             let began = tokio::time::Instant::now();
             worker.pass(&context, &state, Seen { changed, stale: stale.is_some() }, &led.ends);
-            rests = tokio::time::Instant::now() + rest(began.elapsed());
+            // What a pass costs grows with the cluster: at most a third of the time goes there.
+            rests = tokio::time::Instant::now() + MIN_INTERVAL.max(began.elapsed() * 2);
         }
         // A step that was sent is finished; the next is not begun.
         if let Some(led) = led {

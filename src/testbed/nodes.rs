@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
+use serde_json::{Value, json};
+
+use crate::clock::now_real;
 
 /// Node annotation that gives a node to kwok, as `kwok.x-k8s.io/node: fake`.
 pub const KWOK_NODE: &str = "kwok.x-k8s.io/node";
@@ -178,6 +182,29 @@ impl TestNode {
             self.resource(name, &count.to_string())
         }
     }
+}
+
+/// The status with which the kubelet of a Node reports that it can run pods, at this address.
+#[must_use]
+pub fn ready_status(node: &Node, address: &str) -> Value {
+    let now = Time(now_real());
+    let condition = |name: &str, status: &str, reason: &str| json!({"type": name, "status": status, "reason": reason, "lastHeartbeatTime": now, "lastTransitionTime": now});
+    json!({
+        "conditions": [
+            condition("Ready", "True", "KubeletReady"),
+            condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+            condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+            condition("PIDPressure", "False", "KubeletHasSufficientPID"),
+        ],
+        "addresses": [
+            {"type": "InternalIP", "address": address},
+            {"type": "Hostname", "address": node.metadata.name},
+        ],
+        "nodeInfo": {
+            "architecture": node.metadata.labels.as_ref().and_then(|labels| labels.get("kubernetes.io/arch")),
+            "operatingSystem": "linux", "kubeletVersion": "v1.37.0",
+        },
+    })
 }
 
 #[cfg(test)]

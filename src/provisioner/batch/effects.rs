@@ -1,6 +1,7 @@
 //! The effects of decisions about NodeBatches, one function for each kind: changes of EC2, edits of the API server, looks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -111,6 +112,8 @@ async fn lives(context: &Context, owner: &OwnerLook) -> anyhow::Result<bool> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::provisioner) enum Edited {
     Done,
+    /// It is as it was, and nothing waits for it.
+    Not,
     /// The batch itself is gone.
     Removed,
 }
@@ -131,14 +134,7 @@ pub(in crate::provisioner) async fn converge(
         }
         Converge::Hold { node, owner } => hold(context, node, Some(owner)).await?,
         Converge::Unhold { node } => hold(context, node, None).await?,
-        Converge::Label { node, labels } => {
-            let api: Api<NodeObject> = Api::all(context.client.clone());
-            let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
-            // Failing to write one delays nothing: it is tried again with the next look.
-            if let Err(error) = step(Step::EditNode, api.patch(node, &PatchParams::default(), &patch)).await {
-                debug!(node, %error, "label not written");
-            }
-        }
+        Converge::Label { node, labels } => return Ok(label(&context.client, node, labels).await),
         Converge::DeleteNode { node, instance } => {
             delete_node(&context.client, node, instance).await?;
         }
@@ -239,6 +235,19 @@ pub(super) async fn delete_node(client: &Client, name: &str, instance: &Instance
         // It is gone, and another may have its name.
         Err(kube::Error::Api(answer)) if matches!(answer.code, 404 | 409) => Ok(false),
         Err(error) => Err(anyhow::Error::new(error).context(format!("delete the Node {name}"))),
+    }
+}
+
+/// Writes labels. Failing to delays nothing: it is tried again with the next look.
+async fn label(client: &Client, node: &str, labels: &BTreeMap<Arc<str>, Arc<str>>) -> Edited {
+    let api: Api<NodeObject> = Api::all(client.clone());
+    let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+    match step(Step::EditNode, api.patch(node, &PatchParams::default(), &patch)).await {
+        Ok(_) => Edited::Done,
+        Err(error) => {
+            debug!(node, %error, "label not written");
+            Edited::Not
+        }
     }
 }
 
@@ -550,7 +559,7 @@ fn tolerates(toleration: &Toleration, taint: &KnownTaint) -> bool {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use kube::client::Body;
 
@@ -643,6 +652,16 @@ pub(super) mod tests {
             (200, json!({"metadata": {"name": "n", "resourceVersion": "7"}, "spec": {"taints": taints}}))
         });
         (client, asked)
+    }
+
+    #[tokio::test]
+    async fn labels_that_the_api_server_does_not_take_are_not_counted_as_written() {
+        let labels = BTreeMap::from([("example.com/own".into(), "a".into())]);
+        let (taken, _) = tainted(true);
+        assert_eq!(label(&taken, "n", &labels).await, Edited::Done);
+        let denied =
+            serving(|_, _| (403, json!({"kind": "Status", "status": "Failure", "code": 403, "message": "no"})));
+        assert_eq!(label(&denied, "n", &labels).await, Edited::Not);
     }
 
     #[tokio::test]

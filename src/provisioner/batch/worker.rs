@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, info_span, warn};
 
-use super::effects;
+use super::effects::{self, Edited};
 use super::supply::Shelves;
 use crate::clock::now_real;
 use crate::cloud::{for_class, in_lane};
@@ -153,7 +153,7 @@ pub(in crate::provisioner) struct Effects {
     pub(in crate::provisioner) removed: bool,
     /// All edits were made.
     pub(in crate::provisioner) made: bool,
-    /// There were edits, and nothing else, and all of them were made.
+    /// There were edits, and nothing else, and none of them failed that anything waits for.
     pub(in crate::provisioner) edited: bool,
 }
 
@@ -441,8 +441,8 @@ async fn follow(
     effects::publish(context, state, object, &events).await;
     let edits = !converge.is_empty();
     match edit_all(context, state, object, converge, term).await {
-        Ok(removed) => {
-            (outcome.removed, outcome.made, outcome.edited) = (removed, true, edits && change.is_none());
+        Ok((removed, made)) => {
+            (outcome.removed, outcome.made, outcome.edited) = (removed, made, edits && change.is_none());
         }
         Err(error) => {
             outcome.failed = Some(Failure { text: crate::telemetry::chain(&error), denied: false });
@@ -464,37 +464,37 @@ async fn follow(
     outcome
 }
 
-/// Brings objects where they should be, some side by side; the batch itself goes last. Whether it is gone.
+/// Brings objects where they should be, some side by side; the batch itself goes last. Whether it is gone, and whether all edits were made.
 async fn edit_all(
     context: &Context,
     state: &State,
     object: &NodeBatch,
     edits: Vec<Converge>,
     term: &CancellationToken,
-) -> anyhow::Result<bool> {
+) -> anyhow::Result<(bool, bool)> {
     let (last, edits): (Vec<Converge>, Vec<Converge>) = edits.into_iter().partition(|edit| *edit == Converge::Remove);
     let edit = |edit: Converge| async move {
         if term.is_cancelled() {
-            return Ok(());
+            return Ok(false);
         }
-        effects::converge(context, state, object, &edit).await.map(drop)
+        Ok(effects::converge(context, state, object, &edit).await? != Edited::Not)
     };
-    all(edits.into_iter().map(edit), EDITS).await?;
+    let made = all(edits.into_iter().map(edit), EDITS).await?;
     let mut removed = false;
     for edit in last.iter().filter(|_| !term.is_cancelled()) {
-        removed |= effects::converge(context, state, object, edit).await? == effects::Edited::Removed;
+        removed |= effects::converge(context, state, object, edit).await? == Edited::Removed;
     }
-    Ok(removed)
+    Ok((removed, made))
 }
 
 /// Awaits them all, some side by side, whatever becomes of one: what fails for one object is no reason to leave another half done.
-/// The first error, if there is one.
+/// Whether all of them were made, or the first error.
 async fn all(
-    edits: impl Iterator<Item = impl Future<Output = anyhow::Result<()>>>,
+    edits: impl Iterator<Item = impl Future<Output = anyhow::Result<bool>>>,
     at_once: usize,
-) -> anyhow::Result<()> {
-    let results: Vec<anyhow::Result<()>> = futures::stream::iter(edits).buffer_unordered(at_once).collect().await;
-    results.into_iter().collect()
+) -> anyhow::Result<bool> {
+    let results: Vec<anyhow::Result<bool>> = futures::stream::iter(edits).buffer_unordered(at_once).collect().await;
+    results.into_iter().try_fold(true, |all, made| Ok(all & made?))
 }
 
 /// Writes a status. Everything else waits for the answer.
@@ -552,10 +552,16 @@ mod tests {
                 // Its answer comes after that of the one that fails.
                 tokio::task::yield_now().await;
                 done.fetch_add(1, Ordering::Relaxed);
-                Ok(())
+                Ok(true)
             }
         };
         let error = all((0..40).map(edit), 16).await.unwrap_err();
         assert_eq!((error.to_string().as_str(), done.into_inner()), ("a conflict", 39));
+    }
+    #[tokio::test]
+    async fn edits_of_which_one_was_not_made_do_not_count_as_made() {
+        let edits = |not: Option<u32>| all((0..40).map(move |number| async move { Ok(Some(number) != not) }), 16);
+        assert!(edits(None).await.unwrap());
+        assert!(!edits(Some(7)).await.unwrap());
     }
 }

@@ -1,7 +1,7 @@
 //! Edits of Nodes that were made and that the watch has not shown yet.
 //!
-//! What is decided meanwhile is decided on the Node as it was, and asks for the same edit again. Each is a read of the Node at the API server
-//! for nothing, and where hundreds of nodes come at once there are ten of them for every node.
+//! What is decided meanwhile is decided on the Node as it was, and asks for the same edit again: requests to the API server for nothing, and
+//! where hundreds of nodes come at once there were ten of them for every node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ fn is_as_before(edit: &Converge, before: &Node, node: &Node) -> bool {
     let one = before.created == node.created && before.provider_id == node.provider_id;
     let taint = |node: &Node, key: &str| node.taints.iter().find(|taint| *taint.key == *key).cloned();
     one && match edit {
-        Converge::Untaint { key, .. } | Converge::Taint { key, .. } => taint(before, key) == taint(node, key),
+        Converge::Untaint { key, .. } => taint(before, key) == taint(node, key),
         Converge::Label { labels, .. } => labels.keys().all(|key| before.labels.get(key) == node.labels.get(key)),
         _ => before == node,
     }
