@@ -408,7 +408,7 @@ async fn an_attempt_says(stack: &Stack, texts: &[&str]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_console_of_a_machine_that_never_joined_is_shown_and_without_the_right_it_is_named_and_all_goes_on() {
     let scenario = Scenario::default().with_pool("p5.48xlarge", "us-east-1a", MarketType::OnDemand, 1, 1, 4);
-    let join = json!({"join": {"registerWithin": "2m", "readyWithin": "1m", "maxReplacements": "0"}});
+    let join = json!({"join": {"registerWithin": "4m", "readyWithin": "4m", "maxReplacements": "0"}});
     let Some(stack) = stack_with(&scenario, &json!({}), &join).await else { return };
     all_is_allowed(&stack, "the start").await;
     goes_wrong(&stack, &Fault::of(FaultKind::SlowRegistration { instances: None, seconds: None })).await;
