@@ -54,7 +54,7 @@ pub(super) struct Actor {
 pub(super) struct Machine {
     pub(super) node: Node,
     pub(super) id: InstanceId,
-    ready: Timestamp,
+    pub(super) ready: Timestamp,
     devices: Option<Timestamp>,
     goes: Option<Timestamp>,
 }

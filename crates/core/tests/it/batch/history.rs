@@ -56,6 +56,8 @@ pub(super) struct History {
     pub(super) undisturbed: bool,
     /// How far time goes at once, in milliseconds.
     pub(super) pace: std::ops::Range<i64>,
+    /// How long a call takes, in milliseconds. A process makes one after the other.
+    pub(super) call: std::ops::Range<i64>,
     /// Pods of no gang, if there are any.
     pub(super) services: Option<Box<Services>>,
     /// What the statuses of the pools say of purchases in vain.
@@ -110,6 +112,7 @@ impl History {
             trace: std::env::var("MUSTER_BATCH_SEED").is_ok(),
             undisturbed: false,
             pace: 1_000..12_000,
+            call: 1..200,
             services: None,
             refused: SchedulerRefusals::default(),
             in_vain: Vec::new(),
@@ -147,7 +150,7 @@ impl History {
 
     /// A call takes its time.
     pub(super) fn take_time(&mut self) {
-        self.now += SignedDuration::from_millis(self.rng.random_range(1..200));
+        self.now += SignedDuration::from_millis(self.rng.random_range(self.call.clone()));
         self.ec2.pass_time(self.now);
     }
 

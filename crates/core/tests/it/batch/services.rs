@@ -1,6 +1,7 @@
 //! Deployments and CronJobs on a cluster that begins empty: NodeBatches are made by the rounds, nodes are taken by a
 //! kube-scheduler that binds to any node its filters pass, and everything is terminated in the end.
 
+mod crowd;
 mod emptiness;
 
 use std::collections::{BTreeMap, BTreeSet};
