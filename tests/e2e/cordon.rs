@@ -14,9 +14,10 @@ use muster::testbed::workloads::TestPod;
 use muster::testbed::{SchedulerOptions, Stack, eventually};
 use muster_api::crd::NodePool;
 use muster_api::keys;
+use muster_ec2_sim::{Fault, FaultKind};
 use serde_json::json;
 
-use crate::cloud::{delete_job, everything_is_terminated, gang_job, provisioning_stack, zones};
+use crate::cloud::{delete_job, everything_is_terminated, gang_job, goes_wrong, provisioning_stack, zones};
 use crate::support::{DEADLINE, all_run, no_errors, submit};
 
 /// Nodes of the gang; each is raced for by the three kinds of pods in three moments.
@@ -120,7 +121,10 @@ async fn two_hundred_foreign_pods_that_race_for_nodes_waiting_for_their_gang_are
     let stock = SchedulerOptions { number: 1, file: "default-scheduler.yaml", ..SchedulerOptions::new(None) };
     stack.cluster.start_scheduler(&stock).await.unwrap();
 
-    // Killed between registration and cordon, for as long as nodes register.
+    // Killed between registration and cordon, for as long as nodes register: two of three do so when it is away for certain.
+    let late = u32::try_from(NODES * 2 / 3).unwrap();
+    let fault = FaultKind::SlowRegistration { instances: Some(late), seconds: Some(60.0) };
+    goes_wrong(&stack, &Fault::of(fault).times(1)).await;
     submit(&client, "ml", gang_job("train", u16::try_from(NODES).unwrap())).await;
     let kill = || stack.kill_muster().unwrap();
     let all = race_for_each(&stack, "registered", &["muster", DEFAULT], |_| true, kill).await;

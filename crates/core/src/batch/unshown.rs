@@ -36,14 +36,17 @@ impl Unshown {
     /// Those of `edits`, decided on this state, that are not made already and only wait to be shown.
     #[must_use]
     pub fn rest(&mut self, edits: Vec<Converge>, snapshot: &Snapshot, now: Timestamp) -> Vec<Converge> {
-        self.0.retain(|_, made| now.duration_since(made.at) < SHOWN_WITHIN);
-        let is_made = |edit: &Converge| {
-            let known = node_of(edit).and_then(|name| self.0.get(name)).filter(|known| known.edit == *edit);
-            known.zip(node(snapshot, edit)).is_some_and(|(known, node)| is_as_before(edit, &known.before, node))
-        };
-        // What keeps pods off a machine that goes is made as often as it is asked for.
-        let is_taint = |edit: &Converge| matches!(edit, Converge::Taint { .. });
-        edits.into_iter().filter(|edit| is_taint(edit) || !is_made(edit)).collect()
+        // What was shown may be undone by somebody, and then looks as before.
+        self.0.retain(|_, made| {
+            let node = node(snapshot, &made.edit);
+            let unshown = node.is_some_and(|node| is_as_before(&made.edit, &made.before, node));
+            unshown && now.duration_since(made.at) < SHOWN_WITHIN
+        });
+        let known = |edit: &Converge| node_of(edit).and_then(|name| self.0.get(name));
+        let is_made = |edit: &Converge| known(edit).is_some_and(|known| known.edit == *edit);
+        // What keeps pods off a node is made as often as it is asked for: a watch may show it and its undoing in one.
+        let keeps_off = |edit: &Converge| matches!(edit, Converge::Taint { .. } | Converge::Hold { .. });
+        edits.into_iter().filter(|edit| keeps_off(edit) || !is_made(edit)).collect()
     }
 
     /// Edits of Nodes among these, which are about to be made.

@@ -44,11 +44,16 @@ fn an_edit_that_was_made_is_not_made_again_before_the_watch_shows_its_node_other
     let effect = TaintEffect::NoSchedule;
     let other = Taint { effect, ..before.nodes["n1"].node.taints[0].clone() };
     let otherwise = shows(&[Node { taints: vec![other], ..tainted("n1") }, tainted("n2")]);
-    assert_eq!(unshown.rest(both.clone(), &otherwise, NOW), [untaint("n1")], "it has another taint of the key");
     let id = Some("aws:///us-east-1a/i-2".into());
     let another = shows(&[Node { provider_id: id, ..tainted("n1") }, tainted("n2")]);
-    assert_eq!(unshown.rest(both.clone(), &another, NOW), [untaint("n1")], "another Node of its name");
-    assert_eq!(unshown.rest(both, &shows(&[tainted("n1")]), NOW), [untaint("n2")], "its Node is gone");
+    for (shown, what) in [
+        (otherwise, "it has another taint of the key"),
+        (another, "another Node of its name"),
+        (shows(&[tainted("n2")]), "its Node is gone"),
+    ] {
+        unshown.made(Unshown::begin(&both, &before), NOW);
+        assert_eq!(unshown.rest(both.clone(), &shown, NOW), [untaint("n1")], "{what}");
+    }
 }
 
 #[test]
@@ -83,12 +88,25 @@ fn a_label_that_was_written_is_not_written_again_while_others_write_theirs() {
 }
 
 #[test]
-fn a_taint_is_put_on_as_often_as_it_is_asked_for_and_may_be_taken_off_again_at_once() {
+fn what_keeps_pods_off_is_put_on_as_often_as_it_is_asked_for_and_may_be_taken_off_again_at_once() {
     let mut unshown = Unshown::default();
     let before = shows(&[tainted("n1")]);
-    for edit in [untaint("n1"), taint("n1")] {
+    let hold = Converge::Hold { node: "n1".to_owned(), owner: "uid".to_owned() };
+    for edit in [untaint("n1"), taint("n1"), hold.clone()] {
         unshown.made(Unshown::begin(&[edit], &before), NOW);
     }
-    let both = vec![taint("n1"), untaint("n1")];
-    assert_eq!(unshown.rest(both.clone(), &before, NOW), both);
+    let all = vec![taint("n1"), untaint("n1"), hold];
+    assert_eq!(unshown.rest(all.clone(), &before, NOW), all);
+}
+
+#[test]
+fn an_edit_that_somebody_undid_after_the_watch_had_shown_it_is_made_again_at_once() {
+    let mut unshown = Unshown::default();
+    let before = shows(&[tainted("n1")]);
+    let edits = vec![untaint("n1")];
+    unshown.made(Unshown::begin(&edits, &before), NOW);
+    assert_eq!(unshown.rest(edits.clone(), &before, NOW), []);
+    // Nothing is asked for while it is as it should be.
+    assert_eq!(unshown.rest(Vec::new(), &shows(&[world::node("n1", 0)]), NOW), []);
+    assert_eq!(unshown.rest(edits.clone(), &before, NOW), edits);
 }
