@@ -41,12 +41,13 @@ const TICK: Duration = Duration::from_millis(100);
 /// Registers and removes nodes until cancelled.
 pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: CancellationToken) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client);
-    let mut registered: BTreeMap<String, Registered> = BTreeMap::new();
+    let mut registered: BTreeMap<String, String> = BTreeMap::new();
     let mut unanswered: BTreeMap<String, BackOff> = BTreeMap::new();
     for node in nodes.list(&ListParams::default().labels(FAKE_KUBELET)).await.context("list simulated nodes")? {
+        // One that has not reported yet does so now.
         let reported = node.status.as_ref().is_some_and(|status| status.conditions.is_some());
-        if let Some(id) = node.labels().get(FAKE_KUBELET) {
-            registered.insert(id.clone(), Registered { name: node.name_any(), reported });
+        if let Some(id) = node.labels().get(FAKE_KUBELET).filter(|_| reported) {
+            registered.insert(id.clone(), node.name_any());
         }
     }
     loop {
@@ -64,19 +65,13 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
             .collect();
         // EC2's bucket is empty: nobody else asks in this look.
         let mut throttled = false;
-        let mut coming: Vec<(InstanceView, Next)> = Vec::new();
+        let mut coming: Vec<InstanceView> = Vec::new();
         for instance in &instances {
             // A kubelet may be slow, or never come up.
-            let is_over = |at: Option<Timestamp>| at.is_some_and(|at| at <= simulator.clock().now());
+            let registers = instance.registration_time.is_some_and(|at| at <= simulator.clock().now());
             let running = running.contains(instance.instance_id.as_str());
-            let ready = is_over(instance.ready_time);
-            match registered.get(&instance.instance_id) {
-                Some(node) if running && ready && !node.reported => {
-                    coming.push((instance.clone(), Next { registers: false, reports: true }));
-                    continue;
-                }
-                None if running && is_over(instance.registration_time) => {}
-                _ => continue,
+            if !running || !registers || registered.contains_key(&instance.instance_id) {
+                continue;
             }
             // For these types the cloud controller asks for the topology of each new node, and does not let the node
             // begin without an answer.
@@ -98,23 +93,22 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
                 }
                 unanswered.remove(id);
             }
-            coming.push((instance.clone(), Next { registers: true, reports: ready }));
+            coming.push(instance.clone());
         }
         // Each machine has a kubelet of its own.
-        let go_on = |(instance, next): (InstanceView, Next)| {
+        let register = |instance: InstanceView| {
             let nodes = nodes.clone();
             async move {
-                let answer = go_on(&nodes, &instance, next).await;
-                (instance, next, answer)
+                let answer = register(&nodes, &instance).await;
+                (instance, answer)
             }
         };
-        let mut answers = futures::stream::iter(coming.into_iter().map(go_on)).buffer_unordered(KUBELETS);
-        while let Some((instance, next, answer)) = answers.next().await {
+        let mut answers = futures::stream::iter(coming.into_iter().map(register)).buffer_unordered(KUBELETS);
+        while let Some((instance, answer)) = answers.next().await {
             match answer {
-                Ok(()) => {
-                    let (instance, name) = (instance.instance_id, instance.private_dns_name);
-                    debug!(instance, node = name, ready = next.reports, "node registered");
-                    registered.insert(instance, Registered { name, reported: next.reports });
+                Ok(name) => {
+                    debug!(instance = instance.instance_id, node = name, "node registered");
+                    registered.insert(instance.instance_id.clone(), name);
                 }
                 Err(error) => {
                     warn!(instance = instance.instance_id, error = %crate::telemetry::chain(&error), "node not registered")
@@ -123,33 +117,17 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
         }
         let gone: Vec<String> = registered.keys().filter(|id| !running.contains(id.as_str())).cloned().collect();
         for id in gone {
-            let Some(node) = registered.remove(&id) else { continue };
-            match nodes.delete(&node.name, &DeleteParams::default()).await {
-                Ok(_) => info!(instance = id, node = node.name, "node removed with its instance"),
+            let name = registered.remove(&id).unwrap_or_default();
+            match nodes.delete(&name, &DeleteParams::default()).await {
+                Ok(_) => info!(instance = id, node = name, "node removed with its instance"),
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 Err(error) => {
-                    warn!(node = node.name, %error, "node not removed, tried again");
-                    registered.insert(id, node);
+                    warn!(node = name, %error, "node not removed, tried again");
+                    registered.insert(id, name);
                 }
             }
         }
     }
-}
-
-/// A Node that stands for a machine.
-#[derive(Debug)]
-struct Registered {
-    name: String,
-    /// That it is Ready.
-    reported: bool,
-}
-
-/// What a kubelet does next.
-#[derive(Debug, Clone, Copy)]
-struct Next {
-    registers: bool,
-    /// That the node is Ready.
-    reports: bool,
 }
 
 /// When the cloud controller asks again about an instance that EC2 does not show. Each has a pause of its own that doubles,
@@ -180,31 +158,7 @@ fn asks_for_topology(instance_type: &str) -> bool {
     matches!(family, "hpc" | "trn" | "p") && letters.starts_with(|c: char| c.is_ascii_digit())
 }
 
-async fn go_on(nodes: &Api<Node>, instance: &InstanceView, next: Next) -> anyhow::Result<()> {
-    let node = node_of(instance)?;
-    if next.registers {
-        match nodes.create(&PostParams::default(), &node).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    if next.reports {
-        // A kubelet does so once. kwok would for every event of before its own report, and where hundreds of nodes come at once that is
-        // twice and more for each of them.
-        let status = Patch::Strategic(json!({"status": ready_status(&node, &instance.private_ip)}));
-        match nodes.patch_status(&instance.private_dns_name, &PatchParams::default(), &status).await {
-            Ok(_) => {}
-            // Somebody deleted it: a kubelet registers once.
-            Err(kube::Error::Api(status)) if status.code == 404 && !next.registers => {}
-            Err(error) => return Err(error).context("report that it is ready"),
-        }
-    }
-    Ok(())
-}
-
-/// What it registers as.
-fn node_of(instance: &InstanceView) -> anyhow::Result<Node> {
+async fn register(nodes: &Api<Node>, instance: &InstanceView) -> anyhow::Result<String> {
     let config = node_config(instance)?;
     let labels = || config.spec.kubelet.flags.iter().filter_map(|flag| flag.strip_prefix("--node-labels="));
     let percent = |of: &str| {
@@ -238,7 +192,18 @@ fn node_of(instance: &InstanceView) -> anyhow::Result<Node> {
     for taint in &config.spec.kubelet.config.register_with_taints {
         node = node.taint(&taint.key, Some(taint.value.as_str()).filter(|value| !value.is_empty()), &taint.effect);
     }
-    Ok(node.build())
+    let node = node.build();
+    match nodes.create(&PostParams::default(), &node).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        Err(error) => return Err(error.into()),
+    }
+    // A kubelet does so once. kwok would for every event of before its own report, and where hundreds of nodes come at once that is twice
+    // and more for each of them.
+    let name = &instance.private_dns_name;
+    let status = Patch::Strategic(json!({"status": ready_status(&node, &instance.private_ip)}));
+    nodes.patch_status(name, &PatchParams::default(), &status).await.context("report that it is ready")?;
+    Ok(name.clone())
 }
 
 #[derive(Debug, Default, Deserialize)]

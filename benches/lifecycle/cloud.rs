@@ -23,8 +23,8 @@ use crate::machine::DEADLINE;
 /// Types of the pool: all of general use that the simulator knows.
 const TYPES: [&str; 6] = ["c6i.large", "c7i.8xlarge", "m5.2xlarge", "m5.8xlarge", "m7i.8xlarge", "r7i.8xlarge"];
 const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
-/// Seconds from a launch until EC2 says `running`, how much that differs, until the node registers, and until it is Ready.
-const BOOT: [f64; 4] = [10.0, 3.0, 1.0, 4.0];
+/// Seconds from a launch until EC2 says `running`, how much that differs, and until the node registers.
+const BOOT: [f64; 3] = [10.0, 3.0, 5.0];
 
 /// How long the slowest machine takes.
 pub(crate) fn boot() -> Duration {
@@ -39,9 +39,8 @@ pub(crate) fn scenario() -> anyhow::Result<Value> {
             scenario = scenario.with_pool(instance_type, zone, MarketType::OnDemand, 1, 1, 1_000);
         }
     }
-    let [boot_seconds, boot_jitter_seconds, registration_seconds, ready_seconds] = BOOT;
-    scenario.delays =
-        Delays { boot_seconds, boot_jitter_seconds, registration_seconds, ready_seconds, ..Delays::default() };
+    let [boot_seconds, boot_jitter_seconds, registration_seconds] = BOOT;
+    scenario.delays = Delays { boot_seconds, boot_jitter_seconds, registration_seconds, ..Delays::default() };
     Ok(serde_json::to_value(scenario)?)
 }
 
