@@ -558,6 +558,7 @@ mod tests {
         let error = all((0..40).map(edit), 16).await.unwrap_err();
         assert_eq!((error.to_string().as_str(), done.into_inner()), ("a conflict", 39));
     }
+
     #[tokio::test]
     async fn edits_of_which_one_was_not_made_do_not_count_as_made() {
         let edits = |not: Option<u32>| all((0..40).map(move |number| async move { Ok(Some(number) != not) }), 16);

@@ -46,6 +46,14 @@ pub(super) struct Deployment {
     is_new: bool,
 }
 
+impl Deployment {
+    /// Pods of our scheduler that run until they are deleted, on any node.
+    fn new(name: &str, milli_cpu: i64, replicas: usize) -> Self {
+        let (runs_for, on) = (None, None);
+        Self { name: name.to_owned(), milli_cpu, replicas, runs_for, on, foreign: false, is_new: true }
+    }
+}
+
 /// What waits, runs and has run.
 #[derive(Debug, Default)]
 pub(super) struct Services {
@@ -243,16 +251,8 @@ fn grow(sim: &mut History, runs_for: Option<SignedDuration>) {
             return;
         }
     }
-    let name = format!("d{known}");
-    services(sim).deployments.push(Deployment {
-        name,
-        milli_cpu,
-        replicas,
-        runs_for,
-        on: None,
-        foreign: false,
-        is_new: true,
-    });
+    let new = Deployment { runs_for, ..Deployment::new(&format!("d{known}"), milli_cpu, replicas) };
+    services(sim).deployments.push(new);
 }
 
 fn shrink(sim: &mut History) {
@@ -436,16 +436,7 @@ fn meets_limits(seed: u64) -> Result<usize, String> {
         let until = sim.now + SignedDuration::from_secs(sim.rng.random_range(1..60));
         live(&mut sim, &mut lease, until)?;
     }
-    let huge = Deployment {
-        name: "huge".to_owned(),
-        milli_cpu: 3_900,
-        replicas: 60,
-        runs_for: None,
-        on: None,
-        foreign: false,
-        is_new: true,
-    };
-    services(&mut sim).deployments.push(huge);
+    services(&mut sim).deployments.push(Deployment::new("huge", 3_900, 60));
     let until = sim.now + SignedDuration::from_secs(60);
     live(&mut sim, &mut lease, until)?;
     sim.dice.calm = true;
@@ -466,16 +457,7 @@ fn sees_nothing(seed: u64, replicas: usize, milli_cpu: i64) -> Result<usize, Str
     sim.dice.calm = true;
     let mut lease = Lease::default();
     let mut wide = |sim: &mut History, name: &str| {
-        let wide = Deployment {
-            name: name.to_owned(),
-            milli_cpu,
-            replicas: replicas / 2,
-            runs_for: None,
-            on: None,
-            foreign: false,
-            is_new: true,
-        };
-        services(sim).deployments.push(wide);
+        services(sim).deployments.push(Deployment::new(name, milli_cpu, replicas / 2));
         let until = sim.now + SERVED;
         live(sim, &mut lease, until)
     };
@@ -535,16 +517,7 @@ fn is_refused(seed: u64) -> Result<usize, String> {
     }
     let mut lease = Lease::default();
     let replicas = sim.rng.random_range(1..4);
-    let tight = Deployment {
-        name: "tight".to_owned(),
-        milli_cpu: 3_900,
-        replicas,
-        runs_for: None,
-        on: None,
-        foreign: false,
-        is_new: true,
-    };
-    services(&mut sim).deployments.push(tight);
+    services(&mut sim).deployments.push(Deployment::new("tight", 3_900, replicas));
     let until = sim.now + SignedDuration::from_hours(3);
     while sim.now < until {
         // Somebody restarts Muster every now and then: it does not begin to count again.
@@ -582,15 +555,7 @@ fn finds_no_capacity(seed: u64) -> Result<usize, String> {
     };
     stock(&mut sim, 0);
     let mut lease = Lease::default();
-    let of = |name: &str, milli_cpu, replicas, on| Deployment {
-        name: name.to_owned(),
-        milli_cpu,
-        replicas,
-        runs_for: None,
-        on: Some(on),
-        foreign: false,
-        is_new: false,
-    };
+    let of = |name, milli_cpu, replicas, on| Deployment { on: Some(on), ..Deployment::new(name, milli_cpu, replicas) };
     let both = [of("dry", 3_900, 600, "small.large"), of("served", 15_000, 2, "large.large")];
     services(&mut sim).deployments.extend(both);
     // When a process began that knew nothing of what EC2 had refused: batches that nothing was launched for are gone by then.

@@ -19,19 +19,10 @@ fn of_a_node_each(seed: u64) -> Result<(SignedDuration, SignedDuration), String>
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut sim = of_pools(seed, vec![pool("small", 4_000, 1_000, &[CapacityType::OnDemand], &mut rng)], rng);
     sim.dice.calm = true;
-    // Sixteen Nodes are edited at a time, each within 80 ms.
+    // A process of ours makes sixteen edits at a time, of 80 ms each; one of this world makes one after the other.
     sim.call = 1..10;
     sim.pace = 50..500;
-    let web = Deployment {
-        name: "web".to_owned(),
-        milli_cpu: 3_900,
-        replicas: PODS,
-        runs_for: None,
-        on: None,
-        foreign: false,
-        is_new: false,
-    };
-    services(&mut sim).deployments.push(web);
+    services(&mut sim).deployments.push(Deployment::new("web", 3_900, PODS));
     let mut lease = Lease::default();
     let began = sim.now;
     let until = began + SERVED;

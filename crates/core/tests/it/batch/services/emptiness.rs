@@ -26,16 +26,7 @@ fn serving(seed: u64, replicas: usize, milli_cpu: i64, lease: &mut Lease) -> Res
     general.consolidate = Some(QUIET);
     let mut sim = of_pools(seed, vec![general], rng);
     sim.dice.calm = true;
-    let web = Deployment {
-        name: "web".to_owned(),
-        milli_cpu,
-        replicas,
-        runs_for: None,
-        on: None,
-        foreign: false,
-        is_new: false,
-    };
-    services(&mut sim).deployments.push(web);
+    services(&mut sim).deployments.push(Deployment::new("web", milli_cpu, replicas));
     let until = sim.now + SERVED * 2;
     live(&mut sim, lease, until)?;
     let waits = sim.cluster.pods.values().filter(|pod| pod.node.is_none()).count();
