@@ -15,6 +15,7 @@ use muster_core::offering::{
     ClassTemplate, Gpu, InstanceTypeInfo, NetworkCard, NodeTemplate, PRICES_AS_OF, PriceBook, UsageClass, new_node,
     prices_as_of,
 };
+use muster_core::reason::bounded;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -75,6 +76,9 @@ pub struct Offering {
 fn yes() -> bool {
     true
 }
+
+/// Bytes of what is stated of a catalogue that cannot be used: the value may be the whole file.
+const LONGEST: usize = 400;
 
 /// Why a catalogue cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -211,7 +215,10 @@ impl Catalogue {
     ///
     /// Errors: the field and its value.
     pub fn read(input: &Input<'_>) -> Result<Self, CatalogueError> {
-        let error = |message: String| CatalogueError { name: input.name.to_owned(), message };
+        let error = |message: String| {
+            let message = bounded(&message, LONGEST).into_owned();
+            CatalogueError { name: input.name.to_owned(), message }
+        };
         let mut documents = dump::parse(input).map_err(|failed| error(failed.to_string()))?;
         let (Some(document), true) = (documents.pop(), documents.is_empty()) else {
             return Err(error("exactly one document is expected".to_owned()));

@@ -258,6 +258,7 @@ fn one(
     }
     rules::taints(pool)?;
     rules::acts(pool)?;
+    rules::requirements(pool)?;
     let types: Vec<InstanceTypeInfo> =
         catalogue.types.values().filter(|info| rules::allows_type(pool, info)).cloned().collect();
     // Types that are described by labels alone are for ordinary pods; whether any is allowed is found there.

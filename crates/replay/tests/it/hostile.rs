@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use muster_replay::command::{CommandError, Format};
+use muster_replay::command::{self, Arguments, CommandError, Format};
+use muster_replay::dump::Input;
 
 use crate::support::{document, dump, names, run};
 
@@ -105,6 +106,30 @@ fn a_constraint_that_the_api_server_refuses_is_named_by_field_and_value_and_the_
     let document = document(&format!("{node}{taint}"));
     let why = "spec.taints[0].effect: `Sometimes` is none of NoSchedule, PreferNoSchedule, NoExecute";
     assert_eq!(document["ignored"][0]["why"], why);
+}
+
+#[test]
+fn a_requirement_of_a_pool_that_says_nothing_is_named_by_field_and_value() {
+    let pool = |requirements: &str| {
+        format!(
+            "apiVersion: muster.dev/v1alpha1\nkind: NodePool\nmetadata: {{name: p}}\nspec: {{template: {{spec: {{nodeClassRef: \
+             {{group: muster.dev, kind: EC2NodeClass, name: c}}, requirements: [{requirements}]}}}}}}\n"
+        )
+    };
+    let cpus = |values: &str| pool(&format!("{{key: muster.dev/instance-cpu, operator: Gt, values: [{values}]}}"));
+    let at = "spec.template.spec.requirements[0]: muster.dev/instance-cpu";
+    for (values, why) in [("many", "\"many\" is no integer"), ("'1', '2'", "2 values instead of one integer")] {
+        let document = document(&cpus(values));
+        assert_eq!(document["ignored"][0]["why"], format!("{at}: {why}"), "{document:#}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_catalogue_is_not_repeated_whole() {
+    let text = "root:x:0:0:root ".repeat(1_000);
+    let catalogue = Some(Input { name: "passwd", text: &text });
+    let error = command::run(&Arguments { catalogue, ..Arguments::default() }).unwrap_err().to_string();
+    assert!(error.starts_with("read catalogue passwd: ") && error.len() < 500, "{error}");
 }
 
 #[test]
