@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use base64::Engine as _;
 use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use muster_api::keys;
@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::testbed::nodes::{TestNode, ready_status};
+use crate::testbed::nodes::{TestNode, not_ready, ready_status};
 
 /// Label of the nodes the fake made, so that it removes no others.
 pub const FAKE_KUBELET: &str = "fake-kubelet.muster.dev/simulated";
@@ -41,13 +41,16 @@ const TICK: Duration = Duration::from_millis(100);
 /// Registers and removes nodes until cancelled.
 pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: CancellationToken) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client);
-    let mut registered: BTreeMap<String, String> = BTreeMap::new();
+    let mut registered: BTreeMap<String, Registered> = BTreeMap::new();
     let mut unanswered: BTreeMap<String, BackOff> = BTreeMap::new();
     for node in nodes.list(&ListParams::default().labels(FAKE_KUBELET)).await.context("list simulated nodes")? {
-        // One that has not reported yet does so now.
-        let reported = node.status.as_ref().is_some_and(|status| status.conditions.is_some());
-        if let Some(id) = node.labels().get(FAKE_KUBELET).filter(|_| reported) {
-            registered.insert(id.clone(), node.name_any());
+        let reported = node
+            .status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten())
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        if let Some(id) = node.labels().get(FAKE_KUBELET) {
+            registered.insert(id.clone(), Registered { name: node.name_any(), reported });
         }
     }
     loop {
@@ -65,13 +68,19 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
             .collect();
         // EC2's bucket is empty: nobody else asks in this look.
         let mut throttled = false;
-        let mut coming: Vec<InstanceView> = Vec::new();
+        let mut coming: Vec<(InstanceView, Next)> = Vec::new();
         for instance in &instances {
             // A kubelet may be slow, or never come up.
-            let registers = instance.registration_time.is_some_and(|at| at <= simulator.clock().now());
+            let is_over = |at: Option<Timestamp>| at.is_some_and(|at| at <= simulator.clock().now());
             let running = running.contains(instance.instance_id.as_str());
-            if !running || !registers || registered.contains_key(&instance.instance_id) {
-                continue;
+            let ready = is_over(instance.ready_time);
+            match registered.get(&instance.instance_id) {
+                Some(node) if running && ready && !node.reported => {
+                    coming.push((instance.clone(), Next { registers: false, reports: true }));
+                    continue;
+                }
+                None if running && is_over(instance.registration_time) => {}
+                _ => continue,
             }
             // For these types the cloud controller asks for the topology of each new node, and does not let the node
             // begin without an answer.
@@ -93,22 +102,23 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
                 }
                 unanswered.remove(id);
             }
-            coming.push(instance.clone());
+            coming.push((instance.clone(), Next { registers: true, reports: ready }));
         }
         // Each machine has a kubelet of its own.
-        let register = |instance: InstanceView| {
+        let go_on = |(instance, next): (InstanceView, Next)| {
             let nodes = nodes.clone();
             async move {
-                let answer = register(&nodes, &instance).await;
-                (instance, answer)
+                let answer = go_on(&nodes, &instance, next).await;
+                (instance, next, answer)
             }
         };
-        let mut answers = futures::stream::iter(coming.into_iter().map(register)).buffer_unordered(KUBELETS);
-        while let Some((instance, answer)) = answers.next().await {
+        let mut answers = futures::stream::iter(coming.into_iter().map(go_on)).buffer_unordered(KUBELETS);
+        while let Some((instance, next, answer)) = answers.next().await {
             match answer {
-                Ok(name) => {
-                    debug!(instance = instance.instance_id, node = name, "node registered");
-                    registered.insert(instance.instance_id.clone(), name);
+                Ok(()) => {
+                    let (instance, name) = (instance.instance_id, instance.private_dns_name);
+                    debug!(instance, node = name, ready = next.reports, "node registered");
+                    registered.insert(instance, Registered { name, reported: next.reports });
                 }
                 Err(error) => {
                     warn!(instance = instance.instance_id, error = %crate::telemetry::chain(&error), "node not registered")
@@ -117,17 +127,33 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
         }
         let gone: Vec<String> = registered.keys().filter(|id| !running.contains(id.as_str())).cloned().collect();
         for id in gone {
-            let name = registered.remove(&id).unwrap_or_default();
-            match nodes.delete(&name, &DeleteParams::default()).await {
-                Ok(_) => info!(instance = id, node = name, "node removed with its instance"),
+            let Some(node) = registered.remove(&id) else { continue };
+            match nodes.delete(&node.name, &DeleteParams::default()).await {
+                Ok(_) => info!(instance = id, node = node.name, "node removed with its instance"),
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 Err(error) => {
-                    warn!(node = name, %error, "node not removed, tried again");
-                    registered.insert(id, name);
+                    warn!(node = node.name, %error, "node not removed, tried again");
+                    registered.insert(id, node);
                 }
             }
         }
     }
+}
+
+/// A Node that stands for a machine.
+#[derive(Debug)]
+struct Registered {
+    name: String,
+    /// That it is Ready.
+    reported: bool,
+}
+
+/// What a kubelet does next.
+#[derive(Debug, Clone, Copy)]
+struct Next {
+    registers: bool,
+    /// That the node is Ready.
+    reports: bool,
 }
 
 /// When the cloud controller asks again about an instance that EC2 does not show. Each has a pause of its own that doubles,
@@ -158,7 +184,35 @@ fn asks_for_topology(instance_type: &str) -> bool {
     matches!(family, "hpc" | "trn" | "p") && letters.starts_with(|c: char| c.is_ascii_digit())
 }
 
-async fn register(nodes: &Api<Node>, instance: &InstanceView) -> anyhow::Result<String> {
+async fn go_on(nodes: &Api<Node>, instance: &InstanceView, next: Next) -> anyhow::Result<()> {
+    let mut node = node_of(instance)?;
+    if next.registers {
+        if !next.reports {
+            let status = NodeStatus { conditions: Some(vec![not_ready()]), ..node.status.take().unwrap_or_default() };
+            node.status = Some(status);
+        }
+        match nodes.create(&PostParams::default(), &node).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if next.reports {
+        // A kubelet does so once. kwok would for every event of before its own report, and where hundreds of nodes come at once that is
+        // twice and more for each of them.
+        let status = Patch::Strategic(json!({"status": ready_status(&node, &instance.private_ip)}));
+        match nodes.patch_status(&instance.private_dns_name, &PatchParams::default(), &status).await {
+            Ok(_) => {}
+            // Somebody deleted it: a kubelet registers once.
+            Err(kube::Error::Api(status)) if status.code == 404 && !next.registers => {}
+            Err(error) => return Err(error).context("report that it is ready"),
+        }
+    }
+    Ok(())
+}
+
+/// What it registers as.
+fn node_of(instance: &InstanceView) -> anyhow::Result<Node> {
     let config = node_config(instance)?;
     let labels = || config.spec.kubelet.flags.iter().filter_map(|flag| flag.strip_prefix("--node-labels="));
     let percent = |of: &str| {
@@ -192,18 +246,7 @@ async fn register(nodes: &Api<Node>, instance: &InstanceView) -> anyhow::Result<
     for taint in &config.spec.kubelet.config.register_with_taints {
         node = node.taint(&taint.key, Some(taint.value.as_str()).filter(|value| !value.is_empty()), &taint.effect);
     }
-    let node = node.build();
-    match nodes.create(&PostParams::default(), &node).await {
-        Ok(_) => {}
-        Err(kube::Error::Api(status)) if status.code == 409 => {}
-        Err(error) => return Err(error.into()),
-    }
-    // A kubelet does so once. kwok would for every event of before its own report, and where hundreds of nodes come at once that is twice
-    // and more for each of them.
-    let name = &instance.private_dns_name;
-    let status = Patch::Strategic(json!({"status": ready_status(&node, &instance.private_ip)}));
-    nodes.patch_status(name, &PatchParams::default(), &status).await.context("report that it is ready")?;
-    Ok(name.clone())
+    Ok(node.build())
 }
 
 #[derive(Debug, Default, Deserialize)]

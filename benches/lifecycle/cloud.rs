@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use muster::fake_kubelet::FAKE_KUBELET;
-use muster::testbed::nodes::{KWOK_NODE, KWOK_NODE_FAKE, TestNode};
+use muster::testbed::nodes::{KWOK_NODE, KWOK_NODE_FAKE, TestNode, not_ready, ready_status};
 use muster::testbed::{Stack, eventually, pools};
 use muster_api::crd::{EC2NodeClass, NodeBatch, NodePool};
 use muster_core::batch::micros;
@@ -23,12 +23,24 @@ use crate::machine::DEADLINE;
 /// Types of the pool: all of general use that the simulator knows.
 const TYPES: [&str; 6] = ["c6i.large", "c7i.8xlarge", "m5.2xlarge", "m5.8xlarge", "m7i.8xlarge", "r7i.8xlarge"];
 const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
-/// Seconds from a launch until EC2 says `running`, how much that differs, and until the node registers.
-const BOOT: [f64; 3] = [10.0, 3.0, 5.0];
+/// Seconds from a launch until EC2 says `running`, how much that differs, until the node registers, and until it is Ready.
+const BOOT: [f64; 4] = [10.0, 3.0, 1.0, 4.0];
 
 /// How long the slowest machine takes.
 pub(crate) fn boot() -> Duration {
     Duration::from_secs_f64(BOOT.iter().sum())
+}
+
+/// When the first of many machines registers.
+pub(crate) fn registration() -> Duration {
+    let [running, _, registration, _] = BOOT;
+    Duration::from_secs_f64(running + registration)
+}
+
+/// For how long a node that registered is not Ready.
+pub(crate) fn unready() -> Duration {
+    let [.., ready] = BOOT;
+    Duration::from_secs_f64(ready)
 }
 
 /// More than enough of everything, in real time, with EC2's buckets.
@@ -39,8 +51,9 @@ pub(crate) fn scenario() -> anyhow::Result<Value> {
             scenario = scenario.with_pool(instance_type, zone, MarketType::OnDemand, 1, 1, 1_000);
         }
     }
-    let [boot_seconds, boot_jitter_seconds, registration_seconds] = BOOT;
-    scenario.delays = Delays { boot_seconds, boot_jitter_seconds, registration_seconds, ..Delays::default() };
+    let [boot_seconds, boot_jitter_seconds, registration_seconds, ready_seconds] = BOOT;
+    scenario.delays =
+        Delays { boot_seconds, boot_jitter_seconds, registration_seconds, ready_seconds, ..Delays::default() };
     Ok(serde_json::to_value(scenario)?)
 }
 
@@ -194,23 +207,27 @@ pub(crate) async fn bound(bench: &Bench, stack: &Stack, pods: &[Pod]) -> anyhow:
     document["cost"]["bound"].as_u64().with_context(|| format!("no bound: {}", document["cost"]))
 }
 
-/// The nodes with the time after the first one at which each registered. Kubernetes writes seconds: those of one second come one after the
-/// other in it.
-pub(crate) fn offsets(nodes: &[Node]) -> Vec<(Duration, &Node)> {
-    let second = |node: &Node| node.creation_timestamp().map_or(0, |at| at.0.as_second());
-    let mut by_second: BTreeMap<i64, Vec<&Node>> = BTreeMap::new();
-    for node in nodes {
-        by_second.entry(second(node)).or_default().push(node);
-    }
-    let first = by_second.keys().next().copied().unwrap_or_default();
-    let mut offsets = Vec::new();
-    for (second, nodes) in &by_second {
-        let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
-        let begin = Duration::from_secs((second - first).unsigned_abs());
-        let each = Duration::from_secs(1) / count;
-        offsets.extend((0..count).zip(nodes).map(|(number, node)| (begin + each * number, *node)));
-    }
-    offsets
+/// The nodes, and how long after the first of them each registers, as EC2's machines booted.
+pub(crate) async fn registrations(stack: &Stack, nodes: &[Node]) -> anyhow::Result<Vec<(Duration, Node)>> {
+    let instances: Vec<Value> = stack.sim("/_sim/instances").await?;
+    let registers = |instance: &Value| {
+        Some((instance["privateDnsName"].as_str()?.to_owned(), instance["registrationTime"].as_str()?.parse().ok()?))
+    };
+    let at: BTreeMap<String, Timestamp> = instances.iter().filter_map(registers).collect();
+    let first = at.values().min().context("no machine registers")?;
+    let offset = |node: &Node| {
+        let at = at.get(&node.name_any()).with_context(|| format!("no machine is node {}", node.name_any()))?;
+        anyhow::Ok((Duration::try_from(at.duration_since(*first))?, node.clone()))
+    };
+    nodes.iter().map(offset).collect()
+}
+
+/// The node as its kubelet registers it, and what it reports when it is Ready: as the simulated machines do.
+pub(crate) fn registering(node: &Node) -> anyhow::Result<(Value, Value)> {
+    let mut object = standing(node);
+    object["metadata"]["labels"][FAKE_KUBELET] = json!("none");
+    object["status"]["conditions"] = json!([not_ready()]);
+    Ok((object, json!({"status": ready_status(node, "127.0.0.1")})))
 }
 
 /// The node as one that was always there. No machine reports for it: kwok does.

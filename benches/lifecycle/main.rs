@@ -4,9 +4,10 @@
 //! Timed from the first create request to the last pod that one watch sees running. Then the same nodes stand ready in a cluster of their
 //! own, where kube-scheduler alone places the same pods, as many as it finds nodes for: it goes pod by pod and spreads, and nodes that are
 //! launched for a plan have little to spare. Deployments are created there as Deployments: their controllers work while pods are placed.
-//! What is allowed: the time in which pods are collected, the machines' boot, and 1.25 times what kube-scheduler needs; of five hundred
-//! nodes the time between EC2's launches as well, and 1.25 times what kube-scheduler needs after the last of the same nodes has
-//! registered; 1.03 times the bound that `muster plan` proves for the same pods; 260 MiB; half a core.
+//! What is allowed: the time in which pods are collected, the machines' boot, and 1.25 times what kube-scheduler needs; 1.03 times the bound
+//! that `muster plan` proves for the same pods; 260 MiB; half a core. Five hundred nodes may wait for EC2's buckets, and for nothing else:
+//! the pods wait in the other cluster too while the same nodes register and get Ready when they did here, and allowed are the time in which
+//! pods are collected, that between EC2's launches, until the first machine registers, and 1.25 times from there to the last pod.
 //!
 //! In the environment: `PODS` (1,000), `ROWS` (a list out of `mix`, `spread`, `deployments`, `apart`, `nodes`; and `waiting`, which takes a
 //! quarter of an hour and is run by name only, with `NOWHERE` and `AT_LIMIT` pods), `MUSTER` (another `muster` binary), `JSON` (a file
@@ -27,7 +28,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -72,14 +73,13 @@ struct Bench {
 /// What was seen of one case.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
-    case: Case,
     /// From the first request until all were created, and until all ran.
     created: Duration,
     ran: Duration,
     /// What kube-scheduler alone needed, once the nodes stood ready, and the pods that it found no node for.
     stock: Duration,
     unplaced: usize,
-    /// From the last node that registers to the last pod, where the same nodes come as they came here and kube-scheduler is alone.
+    /// From the first node that registers to the last pod, where the same nodes come as they came here and kube-scheduler is alone.
     joining: Option<Duration>,
     nodes: usize,
     launches: usize,
@@ -169,12 +169,12 @@ impl Bench {
         let placed: Vec<Pod> = Api::namespaced(client.clone(), NAMESPACE).list(&ListParams::default()).await?.items;
         let launched = cloud::launched(&stack).await?;
         let bound = cloud::bound(self, &stack, &placed).await?;
+        let registrations = cloud::registrations(&stack, &nodes).await?;
         drop(stack);
         let same = case.objects_alone(pods);
         let (stock, unplaced) = self.stock(&nodes, &same, count).await?;
-        let joining = if case == Case::Nodes { Some(self.joining(&nodes, &same, count).await?) } else { None };
+        let joining = if case == Case::Nodes { Some(self.joining(&registrations, &same, count).await?) } else { None };
         Ok(Outcome {
-            case,
             created,
             ran: ran.duration_since(started),
             stock,
@@ -226,27 +226,35 @@ impl Bench {
         Ok((ran.duration_since(started), count - placed))
     }
 
-    /// The same pods wait, and the same nodes register when they did: how long after the last of them the last pod runs.
-    async fn joining(&self, nodes: &[Node], objects: &[(String, Value)], count: usize) -> anyhow::Result<Duration> {
+    /// The same pods wait, and the same nodes register when they did, and get Ready: how long after the first of them the last pod runs.
+    async fn joining(
+        &self,
+        nodes: &[(Duration, Node)],
+        objects: &[(String, Value)],
+        count: usize,
+    ) -> anyhow::Result<Duration> {
         let (_cluster, client) = self.alone().await?;
         cloud::create_system_node(&client).await?;
         let running = tokio::spawn(all_run(client.clone(), count, LONGEST));
         send(&client, objects).await?;
         tokio::time::sleep(WAIT).await;
         let started = Instant::now();
-        let come = cloud::offsets(nodes).into_iter().map(|(offset, node)| {
-            let (client, node) = (client.clone(), cloud::standing(node));
+        let come = nodes.iter().map(|(offset, node)| {
+            let client = client.clone();
             async move {
-                tokio::time::sleep_until((started + offset).into()).await;
-                post(client, "/api/v1/nodes".to_owned(), serde_json::to_vec(&node)?).await?;
-                Ok::<_, anyhow::Error>(Instant::now())
+                let (object, ready) = cloud::registering(node)?;
+                tokio::time::sleep_until((started + *offset).into()).await;
+                post(client.clone(), "/api/v1/nodes".to_owned(), serde_json::to_vec(&object)?).await?;
+                tokio::time::sleep(cloud::unready()).await;
+                let (params, ready) = (PatchParams::default(), Patch::Strategic(ready));
+                Api::<Node>::all(client).patch_status(&node.name_any(), &params, &ready).await?;
+                Ok::<_, anyhow::Error>(())
             }
         });
-        let registered = futures::future::try_join_all(come).await?;
-        let last = registered.into_iter().max().context("no nodes")?;
+        futures::future::try_join_all(come).await?;
         let (ran, placed) = running.await??;
         anyhow::ensure!(placed == count, "{placed} pods of {count} ran");
-        Ok(ran.duration_since(last))
+        Ok(ran.duration_since(started))
     }
 }
 
@@ -295,8 +303,11 @@ impl Outcome {
 
     /// When the last pod may run. Five hundred nodes have to wait for EC2's buckets, and for nothing else.
     fn allowed(&self) -> Duration {
-        let buckets = if self.case == Case::Nodes { self.launching } else { Duration::ZERO };
-        self.window() + cloud::boot() + buckets + self.joining.unwrap_or(self.stock) * OF_STOCK / 100
+        let after = match self.joining {
+            Some(joining) => self.launching + cloud::registration() + joining * OF_STOCK / 100,
+            None => cloud::boot() + self.stock * OF_STOCK / 100,
+        };
+        self.window() + after
     }
 
     /// Hundredths of a core, from the first request to the last pod.
@@ -314,26 +325,26 @@ impl Outcome {
         let over = self.cost.saturating_sub(self.bound).saturating_mul(10_000) / self.bound.max(1);
         [
             format!(
-                "the last pod runs after {} ({} allowed: pods are collected for {}, machines boot in {}, {OF_STOCK} % of the {} that kube-scheduler alone \
-                 needs{}; it finds no node for {} pods{})",
+                "the last pod runs after {} ({} allowed: pods are collected for {}, {})",
                 seconds(self.ran),
                 seconds(self.allowed()),
                 seconds(self.window()),
-                seconds(cloud::boot()),
-                seconds(self.joining.unwrap_or(self.stock)),
-                if self.joining.is_some() {
-                    format!(
-                        " after the last of the same nodes has come, {} where they stand ready",
+                match self.joining {
+                    Some(joining) => format!(
+                        "{} between launching calls, the first machine registers after {}, {OF_STOCK} % of the {} from there that kube-scheduler \
+                         alone needs where the same nodes come; where they stand ready it needs {}",
+                        seconds(self.launching),
+                        seconds(cloud::registration()),
+                        seconds(joining),
                         seconds(self.stock)
-                    )
-                } else {
-                    " on the same nodes, which stand ready".to_owned()
-                },
-                self.unplaced,
-                if self.case == Case::Nodes {
-                    format!(", {} between launching calls", seconds(self.launching))
-                } else {
-                    String::new()
+                    ),
+                    None => format!(
+                        "machines boot in {}, {OF_STOCK} % of the {} that kube-scheduler alone needs on the same nodes, which stand ready; it \
+                         finds no node for {} pods",
+                        seconds(cloud::boot()),
+                        seconds(self.stock),
+                        self.unplaced
+                    ),
                 }
             ),
             format!(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
@@ -181,6 +181,20 @@ impl TestNode {
         } else {
             self.resource(name, &count.to_string())
         }
+    }
+}
+
+/// The condition with which a kubelet registers before its network plugin runs.
+#[must_use]
+pub fn not_ready() -> NodeCondition {
+    let now = Time(now_real());
+    NodeCondition {
+        type_: "Ready".to_owned(),
+        status: "False".to_owned(),
+        reason: Some("KubeletNotReady".to_owned()),
+        message: Some("container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized".to_owned()),
+        last_heartbeat_time: Some(now.clone()),
+        last_transition_time: Some(now),
     }
 }
 

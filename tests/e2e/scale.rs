@@ -48,7 +48,8 @@ async fn a_gang_of_64_is_provisioned_in_one_call_on_one_spine_and_its_topology_i
     scenario.delays = Delays {
         boot_seconds: 5.0,
         boot_jitter_seconds: 2.0,
-        registration_seconds: 2.0,
+        registration_seconds: 1.0,
+        ready_seconds: 1.0,
         terminate_seconds: 1.0,
         ..Delays::default()
     };

@@ -167,6 +167,8 @@ pub struct Delays {
     pub boot_jitter_seconds: f64,
     /// From `running` to the node's registration.
     pub registration_seconds: f64,
+    /// From there until the node is Ready: a kubelet registers before its network plugin runs.
+    pub ready_seconds: f64,
     /// From the creation of a placement group until it is `available`.
     pub placement_group_seconds: f64,
     /// From the end of a Capacity Block's instance until its host is free again.
@@ -183,6 +185,7 @@ impl Default for Delays {
             boot_seconds: 20.0,
             boot_jitter_seconds: 0.0,
             registration_seconds: 0.0,
+            ready_seconds: 0.0,
             placement_group_seconds: 0.0,
             block_cleanup_seconds: 300.0,
             terminate_seconds: 40.0,

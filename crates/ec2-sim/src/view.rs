@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::capacity::path;
+use crate::clock::{later, seconds};
 use crate::fixtures::InstanceType;
 use crate::kinds::MarketType;
 use crate::state::World;
@@ -71,6 +72,8 @@ pub struct InstanceView {
     pub memory_mib: u64,
     /// When a kubelet on it registers its node; none: never.
     pub registration_time: Option<Timestamp>,
+    /// When it reports that the node is Ready; none: never.
+    pub ready_time: Option<Timestamp>,
     /// The capacity reservation it runs in.
     pub capacity_reservation: Option<String>,
     /// Whether it belongs to others and was there from the start.
@@ -128,6 +131,7 @@ fn view(world: &World, i: &Instance, now: Timestamp) -> InstanceView {
         vcpus: facts.map_or(0, |t| t.vcpus),
         memory_mib: facts.map_or(0, |t| t.memory_mib),
         registration_time: i.registers_at,
+        ready_time: i.registers_at.map(|at| later(at, seconds(world.scenario.delays.ready_seconds))),
         capacity_reservation: i.capacity_reservation.clone(),
         foreign: i.foreign,
     }

@@ -93,6 +93,7 @@ async fn a_call_can_be_held_back_for_a_time() {
 async fn nodes_can_register_late_or_never_and_boots_differ() {
     let mut scenario = small();
     scenario.delays.registration_seconds = 15.0;
+    scenario.delays.ready_seconds = 7.0;
     scenario.delays.boot_jitter_seconds = 60.0;
     let sim = Sim::new(scenario);
     sim.simulator.add_fault(Fault::of(FaultKind::SlowRegistration { instances: Some(1), seconds: None }));
@@ -102,6 +103,8 @@ async fn nodes_can_register_late_or_never_and_boots_differ() {
     let late =
         |i: &muster_ec2_sim::InstanceView| i.registration_time.map(|at| at.duration_since(i.running_time.unwrap()));
     assert!(instances.iter().filter_map(late).all(|wait| wait.as_secs() == 15));
+    let ready = |i: &muster_ec2_sim::InstanceView| Some(i.ready_time?.duration_since(i.registration_time?).as_secs());
+    assert_eq!(instances.iter().filter_map(ready).collect::<Vec<_>>(), [7, 7, 7]);
     let boots: std::collections::BTreeSet<_> = instances.iter().filter_map(|i| i.running_time).collect();
     assert_eq!(boots.len(), 4);
 }
