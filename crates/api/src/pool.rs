@@ -164,14 +164,16 @@ pub fn values(requirement: &NodeRequirement) -> Result<Values, String> {
 
 /// Everything the pool requires, with what it means where it is silent: reserved and on demand, amd64.
 ///
-/// Errors: field and value of the first requirement that says nothing, or the label that nothing satisfies.
+/// Errors: field and value of each requirement that says nothing, or the label that nothing satisfies.
 pub fn requirements(pool: &NodePool) -> Result<Requirements, String> {
     let mut all = Requirements::default();
-    for (index, requirement) in pool.spec.template.spec.requirements.iter().enumerate() {
+    let read = |(index, requirement): (usize, &NodeRequirement)| {
         let field = format!("spec.template.spec.requirements[{index}]");
         let values = values(requirement).map_err(|why| format!("{field}: {}: {why}", requirement.key))?;
         all.add(&requirement.key, &values);
-    }
+        Ok(())
+    };
+    every(pool.spec.template.spec.requirements.iter().enumerate().map(read))?;
     if all.of(keys::CAPACITY_TYPE).is_none() {
         let named = [CapacityType::Reserved, CapacityType::OnDemand].map(CapacityType::as_str);
         all.add(keys::CAPACITY_TYPE, &Values::one_of(named));
@@ -187,7 +189,7 @@ pub fn requirements(pool: &NodePool) -> Result<Requirements, String> {
 
 /// The pool's permanent taints.
 ///
-/// Errors: field, key and effect of the first that is none, with the remedy.
+/// Errors: field, key and effect of each that is none, with the remedy.
 pub fn taints(pool: &NodePool) -> Result<Vec<Taint>, String> {
     read_taints("taints", &pool.spec.template.spec.taints)
 }
@@ -215,7 +217,37 @@ fn read_taints(field: &str, taints: &[k8s_openapi::api::core::v1::Taint]) -> Res
         let value = taint.value.as_deref().unwrap_or_default();
         Ok(Taint { key: taint.key.as_str().into(), value: value.into(), effect })
     };
-    taints.iter().map(read).collect()
+    every(taints.iter().map(read))
+}
+
+/// What was read.
+///
+/// Errors: everything that could not be, in a line.
+fn every<T>(read: impl Iterator<Item = Result<T, String>>) -> Result<Vec<T>, String> {
+    let (mut all, mut faults) = (Vec::new(), Vec::new());
+    for one in read {
+        match one {
+            Ok(one) => all.push(one),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    if faults.is_empty() { Ok(all) } else { Err(faults.join("; ")) }
+}
+
+/// Field and value of everything in the pool that says nothing, or does not act; in a line.
+///
+/// Errors: these.
+pub fn read(pool: &NodePool) -> Result<(), String> {
+    let all = [
+        taints(pool).err(),
+        startup_taints(pool).err(),
+        requirements(pool).err(),
+        limits(pool).err(),
+        max_usd_per_hour(pool).err(),
+        consolidate_after(pool).err(),
+        acts(pool).err(),
+    ];
+    every(all.into_iter().flatten().map(Err::<(), _>)).map(|_| ())
 }
 
 /// How long a node of the pool stays empty before it goes; `None` if it stays.
@@ -242,26 +274,26 @@ pub fn consolidate_after(pool: &NodePool) -> Result<Option<SignedDuration>, Stri
 /// Field and value of what the pool asks for and nothing carries out yet. The API server refuses it too; a file and an object
 /// that is older than that rule come here.
 ///
-/// Errors: the first, for a person.
+/// Errors: each of them, for a person.
 pub fn acts(pool: &NodePool) -> Result<(), String> {
     let (node, disruption) = (&pool.spec.template.spec, &pool.spec.disruption);
-    if let Some(after) = node.expire_after.as_deref().filter(|after| *after != "Never") {
-        return Err(format!(
+    let expires = node.expire_after.as_deref().filter(|after| *after != "Never").map(|after| {
+        format!(
             "spec.template.spec.expireAfter: \"{after}\" does not act yet: nodes do not expire; remove it, or write Never"
-        ));
-    }
-    if let Some(period) = &node.termination_grace_period {
-        return Err(format!(
+        )
+    });
+    let period = node.termination_grace_period.as_ref().map(|period| {
+        format!(
             "spec.template.spec.terminationGracePeriod: \"{period}\" does not act yet: nobody who runs is moved; remove it"
-        ));
-    }
-    if !disruption.budgets.is_empty() {
-        return Err(format!(
+        )
+    });
+    let budgets = (!disruption.budgets.is_empty()).then(|| {
+        format!(
             "spec.disruption.budgets: {} budgets do not act yet: nobody who runs is moved; remove them",
             disruption.budgets.len()
-        ));
-    }
-    Ok(())
+        )
+    });
+    every([expires, period, budgets].into_iter().flatten().map(Err::<(), _>)).map(|_| ())
 }
 
 /// How many different values of each key a launch has to leave open, of keys for which that is more than one.
@@ -298,7 +330,7 @@ pub fn labels(pool: &NodePool) -> BTreeMap<Arc<str>, Arc<str>> {
 
 /// The pool's limits, in the units of [`Resources`]; `nodes` counts nodes.
 ///
-/// Errors: field and value of the first that is no quantity, or a part of what comes only in whole numbers.
+/// Errors: field and value of each that is no quantity, or a part of what comes only in whole numbers.
 pub fn limits(pool: &NodePool) -> Result<BTreeMap<ResourceName, i64>, String> {
     let read = |(name, limit): (&String, &crate::crd::IntOrQuantity)| {
         let amount: Quantity =
@@ -311,7 +343,7 @@ pub fn limits(pool: &NodePool) -> Result<BTreeMap<ResourceName, i64>, String> {
         let amount = if name == CPU { amount.milli_ceil() } else { amount.unit_ceil() };
         Ok((ResourceName::from(name.as_str()), amount))
     };
-    pool.spec.limits.iter().map(read).collect()
+    Ok(every(pool.spec.limits.iter().map(read))?.into_iter().collect())
 }
 
 /// The pool's ceiling on dollars per hour, in micro-dollars; `None` if it has none.

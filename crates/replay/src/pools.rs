@@ -256,9 +256,7 @@ fn one(
     if let Some(why) = why_not_ready(of_class.unwrap_or_default()) {
         return Err(Unusable::NotReady(format!("EC2NodeClass {}: {why}", reference.name)));
     }
-    rules::taints(pool)?;
-    rules::acts(pool)?;
-    rules::requirements(pool)?;
+    rules::read(pool)?;
     let types: Vec<InstanceTypeInfo> =
         catalogue.types.values().filter(|info| rules::allows_type(pool, info)).cloned().collect();
     // Types that are described by labels alone are for ordinary pods; whether any is allowed is found there.
@@ -274,8 +272,6 @@ fn one(
     if let Some(why) = rules::unknown_limit_of(pool, types.iter(), others) {
         return Err(why.into());
     }
-    rules::limits(pool)?;
-    rules::max_usd_per_hour(pool)?;
     let (first, mut launched) = (types.first().cloned(), types);
     launched.retain(|info| launches(class, info));
     if let (Some(class), Some(first), true) = (class, &first, launched.is_empty() && !described) {

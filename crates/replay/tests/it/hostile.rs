@@ -125,6 +125,35 @@ fn a_requirement_of_a_pool_that_says_nothing_is_named_by_field_and_value() {
 }
 
 #[test]
+fn everything_in_a_pool_that_says_nothing_is_named_at_once_by_field_and_value() {
+    let document = document(
+        "apiVersion: muster.dev/v1alpha1\nkind: NodePool\nmetadata: {name: p}\nspec:\n  limits: {cpu: lots, nodes: 1500m}\n  \
+         maxUsdPerHour: some\n  disruption: {consolidateAfter: soon, budgets: [{nodes: 10%}]}\n  template:\n    spec:\n      nodeClassRef: \
+         {group: muster.dev, kind: EC2NodeClass, name: c}\n      expireAfter: 720h\n      requirements:\n      - {key: \
+         muster.dev/instance-cpu, operator: Gt, values: [many]}\n      - {key: muster.dev/instance-memory, operator: Lt, values: []}\n      \
+         taints: [{key: a, effect: Never}]\n      startupTaints: [{key: b, effect: Now}, {key: c, effect: NoSchedule}]\n",
+    );
+    let why = document["ignored"][0]["why"].as_str().unwrap_or_else(|| panic!("{document:#}"));
+    let fields: Vec<&str> = why.split("; spec.").map(|one| one.trim_start_matches("spec.")).collect();
+    let of = |field: &str, value: &str| fields.iter().any(|one| one.starts_with(field) && one.contains(value));
+    for (field, value) in [
+        ("template.spec.taints: a", "\"Never\""),
+        ("template.spec.startupTaints: b", "\"Now\""),
+        ("template.spec.requirements[0]: muster.dev/instance-cpu", "\"many\""),
+        ("template.spec.requirements[1]: muster.dev/instance-memory", "0 values"),
+        ("limits.cpu", "\"lots\""),
+        ("limits.nodes", "\"1500m\""),
+        ("maxUsdPerHour", "\"some\""),
+        ("disruption.consolidateAfter", "\"soon\""),
+        ("template.spec.expireAfter", "\"720h\""),
+        ("disruption.budgets", "1 budgets"),
+    ] {
+        assert!(of(field, value), "{field}: {why}");
+    }
+    assert_eq!(fields.len(), 10, "{why}");
+}
+
+#[test]
 fn a_file_that_is_no_catalogue_is_not_repeated_whole() {
     let text = "root:x:0:0:root ".repeat(1_000);
     let catalogue = Some(Input { name: "passwd", text: &text });
