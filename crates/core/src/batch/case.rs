@@ -320,25 +320,34 @@ pub(super) fn later(now: Timestamp, seconds: i64) -> Timestamp {
 /// What is reported on a batch that cannot get past something begins so.
 const KEEPS_FAILING: &str = "a step keeps failing and is tried again";
 /// Failures in a row after which it is reported.
-const FAILURES: u32 = 3;
+pub(super) const FAILURES: u32 = 3;
 
 /// The decision after something failed: the same again, after a pause that grows.
 pub(super) fn failing(case: &Case<'_>, failure: &Failure, done: bool) -> Decision {
     let failures = case.memory.failures.saturating_add(1);
     let mut next = case.status();
-    if failure.denied {
-        let message = case.world.supply.lacks(next.node_pool.as_deref()).unwrap_or_else(|| failure.text.clone());
-        next.set(ConditionKind::Authorized, false, "NotAuthorized", &message, case.world.now_real);
-    }
-    let stated = next.message.as_deref().is_some_and(|stated| stated.starts_with(KEEPS_FAILING));
-    if failures >= FAILURES && !stated {
-        next.message = Some(format!("{KEEPS_FAILING}: {}", failure.text));
-    }
+    report(case, &mut next, failure, failures);
     Decision {
         next: (next != case.batch.status).then_some(next),
         used: done,
         ..nothing(case, Requeue::Retry(pause_of(failures)))
     }
+}
+
+/// Writes down what failed, so often in a row.
+pub(super) fn report(case: &Case<'_>, next: &mut BatchStatus, failure: &Failure, failures: u32) {
+    if failure.denied {
+        let message = case.world.supply.lacks(next.node_pool.as_deref()).unwrap_or_else(|| failure.text.clone());
+        next.set(ConditionKind::Authorized, false, "NotAuthorized", &message, case.world.now_real);
+    }
+    if failures >= FAILURES && !keeps_failing(next) {
+        next.message = Some(format!("{KEEPS_FAILING}: {}", failure.text));
+    }
+}
+
+/// Whether that is what its message says.
+pub(super) fn keeps_failing(status: &BatchStatus) -> bool {
+    status.message.as_deref().is_some_and(|stated| stated.starts_with(KEEPS_FAILING))
 }
 
 /// The decision that nothing is to be done before then; what came back, reports too, is kept.
@@ -361,8 +370,12 @@ pub(super) fn nothing(case: &Case<'_>, requeue: Requeue) -> Decision {
 
 /// Takes back what [`failing`] reported, now that a decision was possible.
 pub(super) fn recovered(case: &Case<'_>, turn: &mut Turn) {
+    let scratch = turn.scratch.as_ref().unwrap_or(&case.memory.scratch);
+    if scratch.failed_ends.max(scratch.failed_looks) > 0 {
+        return;
+    }
     let status = turn.next.as_ref().unwrap_or(&case.batch.status);
-    let stated = status.message.as_deref().is_some_and(|stated| stated.starts_with(KEEPS_FAILING));
+    let stated = keeps_failing(status);
     let denied = status.conditions.iter().any(|one| one.kind == ConditionKind::Authorized && one.status == Some(false));
     if !stated && !denied {
         return;

@@ -283,6 +283,12 @@ pub struct Scratch {
     /// Of a batch for pods of no gang: when a status was decided last that says how far its nodes are.
     #[serde(default)]
     pub progressed: Option<Timestamp>,
+    /// Of such a batch: how often in a row EC2 failed to end what was lost, and to say of joining instances whether they live. Its other
+    /// nodes go on.
+    #[serde(default)]
+    pub failed_ends: u32,
+    #[serde(default)]
+    pub failed_looks: u32,
 }
 
 /// What is looked for once its call is not sent any more.

@@ -21,14 +21,27 @@ pub(super) fn of_batch(case: &Case<'_>, status: &BatchStatus) -> Vec<(ResourceNa
     }
 }
 
-/// Of the devices of the type those that one node must offer that was launched for pods of no gang. All of them, where it is not known
-/// what these ask for.
+/// Of the devices of the type those that one node must offer that was launched for pods of no gang: what the pods ask for that it
+/// awaits, and those that came, which they may before a status says that the node is Ready. All of them, where it is not known what
+/// these ask for.
 pub(super) fn of_node(case: &Case<'_>, of_type: &[(ResourceName, i64)], node: &NodeName) -> Vec<(ResourceName, i64)> {
-    let places = case.world.snapshot.awaiting.get(node).map(|awaiting| awaiting.places.values());
-    let requests: Option<Vec<&Resources>> = places.and_then(|all| all.map(|one| one.requests.as_ref()).collect());
-    let Some(requests) = requests.filter(|requests| !requests.is_empty()) else { return of_type.to_vec() };
+    let Some(requests) = requests_on(case, node) else { return of_type.to_vec() };
     let asked = |name: &ResourceName| requests.iter().any(|requests| requests.get(name.as_str()) > 0);
     of_type.iter().filter(|(name, _)| asked(name)).cloned().collect()
+}
+
+/// What the pods of a node ask for. `None`: there are none, or it is not known of all of them.
+fn requests_on<'a>(case: &Case<'a>, node: &NodeName) -> Option<Vec<&'a Resources>> {
+    let mut requests = Vec::new();
+    if let Some(awaiting) = case.world.snapshot.awaiting.get(node) {
+        for places in awaiting.places.values() {
+            requests.push(places.requests.as_ref()?);
+        }
+    }
+    for pod in case.standing.on(node.as_str()) {
+        requests.push(&pod.shape.as_ref().ok()?.requests);
+    }
+    (!requests.is_empty()).then_some(requests)
 }
 
 fn asked_by_members<'a>(case: &Case<'a>) -> Option<BTreeSet<&'a str>> {

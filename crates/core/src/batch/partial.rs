@@ -8,9 +8,9 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::candidates::{Size, begin_any};
-use super::case::{Case, Step, Turn, done, later};
+use super::case::{Case, FAILURES, Step, Stop, Turn, done, keeps_failing, later, report};
 use super::counted::counted;
-use super::decision::{BatchEvent, Before, Change, Converge, Note, Requeue, Scratch};
+use super::decision::{BatchEvent, Before, Change, Converge, Failure, Note, Requeue, Scratch};
 use super::join::{JoinCause, describe_failures};
 use super::joining::{LOOK_SECONDS, has_ended, lacks, nodes_by_instance};
 use super::occupants::{KUBELET_RETURNS, is_stuck, pods_on};
@@ -39,10 +39,14 @@ const UNWANTED: &str = "nobody waits for its nodes any more";
 
 /// What follows for such a batch.
 pub(super) fn advance(case: &Case<'_>) -> Step<Turn> {
-    if let Some(turn) = repair::terminate(case)? {
-        return Ok(turn);
-    }
     let status = &case.batch.status;
+    let failure = match repair::terminate(case) {
+        Ok(Some(turn)) => return Ok(turn),
+        Ok(None) => None,
+        // One that EC2 does not end holds up no other.
+        Err(Stop::Failed { failure, .. }) if !status.instances.is_empty() && serves(status.phase) => Some(failure),
+        Err(stop) => return Err(stop),
+    };
     let turn = match status.phase {
         BatchPhase::Pending => pending(case)?,
         BatchPhase::Launching if status.last().is_some_and(|last| last.outcome.rolls_back()) => rollback::go(case)?,
@@ -58,9 +62,23 @@ pub(super) fn advance(case: &Case<'_>) -> Step<Turn> {
         | BatchPhase::Ready
         | BatchPhase::InUse
         | BatchPhase::Idle
-        | BatchPhase::Draining => serve(case)?,
+        | BatchPhase::Draining => serve(case, failure)?,
     };
     Ok(turn.converge(repair::taints_of_lost(case)))
+}
+
+/// Whether it has nodes that join, serve and go.
+fn serves(phase: BatchPhase) -> bool {
+    match phase {
+        BatchPhase::Pending | BatchPhase::Launching | BatchPhase::Terminating => false,
+        BatchPhase::Launched
+        | BatchPhase::Joining
+        | BatchPhase::Replacing
+        | BatchPhase::Ready
+        | BatchPhase::InUse
+        | BatchPhase::Idle
+        | BatchPhase::Draining => true,
+    }
 }
 
 /// Events between two statuses, in words for nodes that wait for no gang: entering a phase is reported last.
@@ -230,8 +248,8 @@ fn end(mut status: BatchStatus, why: &str) -> Turn {
     Turn::write(status)
 }
 
-/// Nodes join, serve and go.
-fn serve(case: &Case<'_>) -> Step<Turn> {
+/// Nodes join, serve and go. `failure`: why those that were lost could not be ended.
+fn serve(case: &Case<'_>, failure: Option<Failure>) -> Step<Turn> {
     let mut status = case.status();
     let now = case.now();
     if status.instances.is_empty() {
@@ -241,11 +259,34 @@ fn serve(case: &Case<'_>) -> Step<Turn> {
         return Ok(Turn::wait(Requeue::At(later(now, 5))));
     }
     let mut scratch = case.memory.scratch;
+    let mut failures = Vec::new();
+    if status.replaced.is_empty() {
+        scratch.failed_ends = 0;
+    }
+    if let Some(failure) = failure {
+        scratch = Scratch { cleared: Some(now), failed_ends: scratch.failed_ends.saturating_add(1), ..scratch };
+        failures.push((failure, scratch.failed_ends));
+    }
     let joins = status.instances.iter().any(|one| one.state != MemberState::Ready);
     let due = joins && scratch.looked.is_none_or(|looked| now >= later(looked, LOOK_SECONDS));
-    let seen = if due { Some(case.instances(&status.ids())?) } else { None };
+    let mut seen = None;
     if due {
-        scratch = Scratch { looked: Some(now), ..scratch };
+        scratch.looked = Some(now);
+        scratch.failed_looks = match case.instances(&status.ids()) {
+            Ok(all) => {
+                seen = Some(all);
+                0
+            }
+            // What Nodes say holds without EC2.
+            Err(Stop::Failed { failure, .. }) => {
+                let in_a_row = scratch.failed_looks.saturating_add(1);
+                failures.push((failure, in_a_row));
+                in_a_row
+            }
+            Err(stop) => return Err(stop),
+        };
+    } else if !joins {
+        scratch.failed_looks = 0;
     }
     let mut joined = join(case, &mut status, seen.as_deref());
     let emptied = leave(case, &mut status)?;
@@ -284,6 +325,12 @@ fn serve(case: &Case<'_>) -> Step<Turn> {
     }
     describe(case, &mut status);
     let before = &case.batch.status;
+    if keeps_failing(before) && scratch.failed_ends.max(scratch.failed_looks) >= FAILURES {
+        status.message.clone_from(&before.message);
+    }
+    for (failure, in_a_row) in &failures {
+        report(case, &mut status, failure, *in_a_row);
+    }
     let waits = progress::waits_until(before, &status, scratch.progressed, now).filter(|_| turn.events.is_empty());
     if let Some(at) = waits {
         until = until.min(at);
@@ -491,7 +538,8 @@ struct Emptied {
 }
 
 /// Nodes that nothing but DaemonSets, mirrors and finished pods stand on go after `consolidateAfter`: tainted, looked at once
-/// more without the cache, terminated. A pod that comes meanwhile keeps its node. Where the kubelet is gone pods that are being deleted
+/// more without the cache, terminated. A pod that comes meanwhile keeps its node, and so
+/// does one that would. Where the kubelet is gone pods that are being deleted
 /// keep a node for five minutes.
 fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
     let now = case.now();
@@ -546,7 +594,13 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
         } else {
             let at = *instance.leaving_since.get_or_insert(now);
             let settled = later(at, SETTLE_SECONDS);
-            if settled > now {
+            let waiting = waiting.get_or_insert_with(|| waiting_shapes(case));
+            let was_tried = now.duration_since(since) >= SCHEDULER_RETRIES;
+            if !is_dead && !case.batch.deleting && is_awaited(case, &without(node, disrupted), waiting, was_tried) {
+                // It waits since the taint, and only for that.
+                emptied.edits.push(Converge::Untaint { node: node.name.to_string(), key: disrupted });
+                instance.leaving_since = None;
+            } else if settled > now {
                 emptied.until = emptied.until.min(settled);
             } else if is_dead {
                 // What the API server has there is known to be deleted.
@@ -573,6 +627,13 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
         }
     }
     Ok(emptied)
+}
+
+/// The node as it is without a taint.
+fn without(node: &Node, key: &str) -> Node {
+    let mut node = node.clone();
+    node.taints.retain(|taint| *taint.key != *key);
+    node
 }
 
 /// What nodes of a batch hold.

@@ -29,6 +29,8 @@ use crate::model::notice::NoticeKind;
 
 /// Between two looks after lost instances.
 const CLEAR_SECONDS: i64 = 5;
+/// That doubles as often where EC2 does not end them.
+const CLEAR_DOUBLINGS: u32 = 4;
 /// Between two launches of one replacement, at least and at most.
 const PAUSE_SECONDS: std::ops::RangeInclusive<i64> = 15..=120;
 
@@ -507,7 +509,8 @@ fn give_up(case: &Case<'_>, why: &str) -> Turn {
 pub(super) fn terminate(case: &Case<'_>) -> Step<Option<Turn>> {
     let (status, now) = (&case.batch.status, case.now());
     let reserved = status.capacity_type == Some(CapacityType::Reserved);
-    let early = case.memory.scratch.cleared.is_some_and(|at| now < later(at, CLEAR_SECONDS));
+    let pause = CLEAR_SECONDS << case.memory.scratch.failed_ends.min(CLEAR_DOUBLINGS);
+    let early = case.memory.scratch.cleared.is_some_and(|at| now < later(at, pause));
     // Whatever else was changed is settled first.
     let other = case.memory.done.is_some() && case.has_terminated().is_none();
     if status.replaced.is_empty() || early || other || status.phase == BatchPhase::Replacing && reserved {
@@ -518,7 +521,7 @@ pub(super) fn terminate(case: &Case<'_>) -> Step<Option<Turn>> {
         return Ok(None);
     }
     let left = terminate_replaced(case)?;
-    let scratch = Scratch { cleared: Some(now), ..case.memory.scratch };
+    let scratch = Scratch { cleared: Some(now), failed_ends: 0, ..case.memory.scratch };
     let mut status = case.status();
     status.replaced.retain(|instance| left.instances.contains(&instance.id));
     let taints = parting::settle(case, &mut status);

@@ -1,5 +1,7 @@
 //! Batches for pods of no gang: each node serves, fails and goes by itself.
 
+mod devices;
+mod failing;
 mod kept;
 
 use std::collections::{BTreeMap, BTreeSet};

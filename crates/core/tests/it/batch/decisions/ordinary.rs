@@ -240,6 +240,9 @@ fn a_node_waits_for_the_devices_that_the_pods_it_was_launched_for_ask_for_and_no
             };
             let places = requests.iter().enumerate().map(class).collect();
             one.awaiting = vec![("n-i-1", Awaiting { places, until: None })];
+            if requests.is_empty() {
+                one.pods.clear();
+            }
         });
         scene.decide().next.unwrap().instances[0].state == MemberState::Ready
     };

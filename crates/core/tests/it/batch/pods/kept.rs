@@ -86,3 +86,37 @@ fn of_instances_that_are_known_to_be_lost_it_is_known_how_their_nodes_went() {
     assert_eq!(kept(&[("a", 30, 30, 0)], true), None);
     assert!(kept(&[("a", 30, 30, 0)], false).is_some());
 }
+
+#[test]
+fn a_pod_that_comes_to_wait_while_an_empty_node_is_about_to_go_keeps_it_if_it_fits() {
+    for (came, keeps) in [
+        (Some(waits_since(NOW + 31)), true),
+        (Some(Pod { daemon: true, ..waits_since(NOW + 31) }), false),
+        (None, false),
+    ] {
+        let mut setup = Setup::serving(&["i-1"]);
+        setup.pods.clear();
+        setup.step();
+        setup.now += 30;
+        setup.step();
+        assert!(setup.is_tainted("n-i-1"));
+        setup.step();
+        setup.pods.extend(came);
+        setup.now += 10;
+        let looks = setup.step().looks;
+        assert_eq!((setup.is_tainted("n-i-1"), looks.is_empty()), (!keeps, keeps));
+    }
+}
+
+#[test]
+fn a_pod_that_kube_scheduler_has_refused_for_long_does_not_keep_a_node_that_is_about_to_go() {
+    let mut setup = Setup::serving(&["i-1"]);
+    setup.pods.clear();
+    setup.status.instances[0].empty_since = Some(at(NOW));
+    setup.now += 1_000;
+    setup.step();
+    assert!(setup.is_tainted("n-i-1"));
+    setup.pods.push(waits_since(NOW));
+    setup.step();
+    assert!(setup.is_tainted("n-i-1"));
+}
