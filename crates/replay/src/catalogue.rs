@@ -323,6 +323,8 @@ fn describe(raw: RawDescribed) -> Result<Described, (String, String)> {
         }
     }
     labels.entry(muster_api::keys::INSTANCE_TYPE.to_owned()).or_insert(name);
+    // What every kubelet says of itself; all image families are Linux.
+    labels.entry(muster_api::keys::OS.to_owned()).or_insert_with(|| "linux".to_owned());
     Ok(Described { labels, capacity, allocatable, offerings })
 }
 

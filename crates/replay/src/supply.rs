@@ -38,6 +38,8 @@ pub(crate) enum Withheld {
     Unavailable,
     /// No reservation of it is known.
     Unreserved,
+    /// Its reservation has no free host.
+    Full,
 }
 
 /// Pools and offers, with what each pool's limits are.
@@ -344,7 +346,11 @@ fn offered(name: &str, known: &Described, catalogue: &Catalogue, zones: &[Option
             reservation: one.reservation.clone(),
             free: one.free,
             list_price: one.usd_micro_per_hour,
-            withheld: (!one.available).then_some(Withheld::Unavailable),
+            withheld: match (one.available, one.free) {
+                (false, _) => Some(Withheld::Unavailable),
+                (true, Some(0)) => Some(Withheld::Full),
+                (true, _) => None,
+            },
         };
         return offerings.iter().map(sold).collect();
     }

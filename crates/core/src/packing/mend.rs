@@ -96,6 +96,8 @@ struct Search<'c, 'p> {
     spread_by_host: bool,
     /// Each pod keeps the level it has: who drops what is not judged where there are too many pods to judge their hosts.
     levels_stay: bool,
+    /// Somebody has no place: others may move to a pool of a lower weight for that.
+    short: bool,
 }
 
 /// The draft, or a better plan.
@@ -125,8 +127,8 @@ pub(super) fn better<'c, 'p>(compiled: &'c Compiled<'p>, draft: Draft<'c, 'p>) -
         draft.slots.iter().zip(&draft.levels).map(|(slot, level)| Some((slot.filter(|at| *at >= first)?, *level)));
     let tier_of = on_new.map(|one| one.map(|(at, level)| (weight_of(at), level))).collect();
     let judge = (spread_by_host || first > 0).then(|| Judge::new(compiled));
-    let mut search =
-        Search { compiled, judge, tiers, tier_of, sequence: Sequence(pods as u64), spread_by_host, levels_stay };
+    let sequence = Sequence(pods as u64);
+    let mut search = Search { compiled, judge, tiers, tier_of, sequence, spread_by_host, levels_stay, short: false };
     search.run(draft, budget)
 }
 
@@ -138,14 +140,21 @@ impl<'c, 'p> Search<'c, 'p> {
         let patient = |draft: &Draft<'_, '_>| idling + IDLE_EACH * draft.state.new_nodes().count().min(IDLE_COUNTED);
         while spent < budget && idle < patient(&best) {
             let before = best.state.work.nodes;
+            self.short = best.is_short();
             let tried = self.round(&best);
             spent += tried.state.work.nodes - before + 1;
+            let lower = self.lower(&tried);
             // What does not stand is no plan: anything that does is better.
             let order = if broken { Ordering::Less } else { tried.rank().cmp(&best.rank()) };
+            // Dollars are no reason for a pool of a lower weight, a pod that has a place is.
+            let worse = !broken && !lower.is_empty() && tried.rank().0 >= best.rank().0;
             idle += 1;
-            if order != Ordering::Greater && self.stands(&tried) {
+            if order != Ordering::Greater && !worse && self.stands(&tried) {
                 if order == Ordering::Less {
                     idle = 0;
+                }
+                for (pod, tier) in lower {
+                    self.tier_of[pod] = Some(tier);
                 }
                 broken = false;
                 let work = best.state.work;
@@ -165,6 +174,17 @@ impl<'c, 'p> Search<'c, 'p> {
         best.state.work.mended += spent + best.state.work.nodes - before;
         best.state.work.nodes = before;
         best
+    }
+
+    /// Pods on nodes of a pool of a lower weight than they had, with that weight and what they drop.
+    fn lower(&self, draft: &Draft<'c, 'p>) -> Vec<(usize, (u32, usize))> {
+        let first = self.compiled.problem.nodes.len();
+        let of = |(pod, own): (usize, &Option<(u32, usize)>)| {
+            let at = draft.slots[pod].filter(|at| *at >= first)?;
+            let (weight, level) = (draft.state.weight(draft.state.slots[at].offer), draft.levels[pod]);
+            own.is_some_and(|(own, dropped)| own > weight && level >= dropped).then_some((pod, (weight, level)))
+        };
+        if self.tiers.len() < 2 { Vec::new() } else { self.tier_of.iter().enumerate().filter_map(of).collect() }
     }
 
     /// Pods on nodes that exist go to the first that takes them, as far as that can be found out soon: the rounds pass over some
@@ -383,12 +403,13 @@ impl<'c, 'p> Search<'c, 'p> {
         }
         let class = kind.get(level).copied()?;
         let own = self.tier_of[pod];
-        for index in 0..self.tiers.len() {
-            let (weight, tier) = &self.tiers[index];
-            // With more preferences kept any pool may be the one that has a node for it.
-            if own.is_some_and(|(own, dropped)| own > *weight && level >= dropped) {
-                continue;
-            }
+        // With more preferences kept any pool may be the one that has a node for it.
+        let is_lower = |weight: u32| own.is_some_and(|(own, dropped)| own > weight && level >= dropped);
+        let (own_or_higher, lower): (Vec<usize>, Vec<usize>) =
+            (0..self.tiers.len()).partition(|index| !is_lower(self.tiers[*index].0));
+        let lower = lower.into_iter().filter(|_| self.short);
+        for index in own_or_higher.into_iter().chain(lower.collect::<Vec<_>>()) {
+            let (_, tier) = &self.tiers[index];
             state.tier.clone_from(tier);
             let mut found = self.seat(state, class, recipe, first);
             if found.is_none() && index + 1 < self.tiers.len() {

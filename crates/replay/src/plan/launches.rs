@@ -201,6 +201,7 @@ pub(super) fn withheld(pool: String, instance_type: Option<&str>, why: Withheld)
         Withheld::Unpriced => (PodCode::PriceUnknown, format!("a price for {its}")),
         Withheld::Unavailable => (PodCode::NoOfferFits, format!("capacity for {its}, marked as not available")),
         Withheld::Unreserved => (PodCode::NoOfferFits, format!("a reservation of {its}, of which none is known")),
+        Withheld::Full => (PodCode::NoOfferFits, format!("a free host of the reservation of {its}")),
     };
     let instance_type = instance_type.map(str::to_owned);
     PodReason { code, pool: Some(pool), instance_type, short: None, change: Some(change) }
@@ -212,6 +213,8 @@ pub(super) fn obstacle(pool: String, instance_type: Option<&str>, obstacle: &Obs
     let (code, short, change) = match obstacle {
         Obstacle::NothingOffered => (PodCode::NoOfferFits, None, None),
         Obstacle::Taint(taint) => (PodCode::Taint, None, Some(format!("tolerate {taint}"))),
+        // Every node has one of its own; no pool can define it.
+        Obstacle::UndefinedLabel(key) if **key == *keys::HOSTNAME => (PodCode::Selector, None, None),
         Obstacle::UndefinedLabel(key) => {
             (PodCode::UndefinedLabel, None, Some(format!("define the label {key} in the pool")))
         }

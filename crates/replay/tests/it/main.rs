@@ -15,6 +15,7 @@ mod judge;
 mod leaving;
 mod mixes;
 mod nearest;
+mod offered;
 mod on_the_way;
 mod ordinary;
 mod passes;
