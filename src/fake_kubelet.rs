@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::testbed::nodes::{TestNode, not_ready, ready_status};
+use crate::testbed::nodes::{TestNode, is_ready, not_ready, ready_status};
 
 /// Label of the nodes the fake made, so that it removes no others.
 pub const FAKE_KUBELET: &str = "fake-kubelet.muster.dev/simulated";
@@ -44,13 +44,8 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
     let mut registered: BTreeMap<String, Registered> = BTreeMap::new();
     let mut unanswered: BTreeMap<String, BackOff> = BTreeMap::new();
     for node in nodes.list(&ListParams::default().labels(FAKE_KUBELET)).await.context("list simulated nodes")? {
-        let reported = node
-            .status
-            .iter()
-            .flat_map(|status| status.conditions.iter().flatten())
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
         if let Some(id) = node.labels().get(FAKE_KUBELET) {
-            registered.insert(id.clone(), Registered { name: node.name_any(), reported });
+            registered.insert(id.clone(), Registered { name: node.name_any(), reported: is_ready(&node) });
         }
     }
     loop {

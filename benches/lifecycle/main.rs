@@ -169,11 +169,14 @@ impl Bench {
         let placed: Vec<Pod> = Api::namespaced(client.clone(), NAMESPACE).list(&ListParams::default()).await?.items;
         let launched = cloud::launched(&stack).await?;
         let bound = cloud::bound(self, &stack, &placed).await?;
-        let registrations = cloud::registrations(&stack, &nodes).await?;
+        let registrations = if case == Case::Nodes { Some(cloud::registrations(&stack, &nodes).await?) } else { None };
         drop(stack);
         let same = case.objects_alone(pods);
         let (stock, unplaced) = self.stock(&nodes, &same, count).await?;
-        let joining = if case == Case::Nodes { Some(self.joining(&registrations, &same, count).await?) } else { None };
+        let joining = match &registrations {
+            Some(registrations) => Some(self.joining(registrations, &same, count).await?),
+            None => None,
+        };
         Ok(Outcome {
             created,
             ran: ran.duration_since(started),

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::ListParams;
 use kube::runtime::watcher;
 use kube::{Api, Client};
+use muster::testbed::nodes::is_ready;
 use muster::testbed::{Component, Stack, eventually};
 use serde_json::{Value, json};
 
@@ -109,13 +110,9 @@ async fn provisioned(client: &Client, name: &str, more: usize) -> anyhow::Result
 
 async fn ready_nodes(client: &Client) -> kube::Result<usize> {
     let nodes: Vec<Node> = Api::all(client.clone()).list(&ListParams::default()).await?.items;
-    let is_ready = |node: &Node| {
-        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
-        let ready = conditions.unwrap_or_default().iter().any(|one| one.type_ == "Ready" && one.status == "True");
-        let tainted = node.spec.as_ref().and_then(|spec| spec.taints.as_ref()).is_some_and(|taints| !taints.is_empty());
-        ready && !tainted
-    };
-    Ok(nodes.iter().filter(|node| is_ready(node)).count())
+    let is_tainted =
+        |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.as_ref()).is_some_and(|taints| !taints.is_empty());
+    Ok(nodes.iter().filter(|node| is_ready(node) && !is_tainted(node)).count())
 }
 
 /// Runs the row with so many pods that fit nowhere, and so many that wait at a limit.

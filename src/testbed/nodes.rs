@@ -184,6 +184,13 @@ impl TestNode {
     }
 }
 
+/// Whether the kubelet of a Node says that it can run pods.
+#[must_use]
+pub fn is_ready(node: &Node) -> bool {
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
 /// The condition with which a kubelet registers before its network plugin runs.
 #[must_use]
 pub fn not_ready() -> NodeCondition {

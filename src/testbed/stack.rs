@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::cluster::free_address;
+use super::nodes::is_ready;
 use super::request::request;
 use super::{
     Binaries, ClusterOptions, Command, Component, Identity, Installed, Installer, SchedulerOptions, TestCluster,
@@ -327,12 +328,8 @@ impl Stack {
         eventually(START, "all nodes to be ready and untainted", || async move {
             let nodes = api.list(&ListParams::default()).await?;
             let usable = |node: &Node| {
-                let ready =
-                    node.status.as_ref().and_then(|status| status.conditions.as_ref()).is_some_and(|conditions| {
-                        conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-                    });
                 let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-                ready && taints.iter().all(|taint| taint.key != "node.kubernetes.io/not-ready")
+                is_ready(node) && taints.iter().all(|taint| taint.key != "node.kubernetes.io/not-ready")
             };
             Ok::<_, kube::Error>(nodes.iter().all(usable).then_some(()))
         })

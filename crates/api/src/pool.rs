@@ -231,7 +231,12 @@ fn every<T>(read: impl Iterator<Item = Result<T, String>>) -> Result<Vec<T>, Str
             Err(fault) => faults.push(fault),
         }
     }
-    if faults.is_empty() { Ok(all) } else { Err(faults.join("; ")) }
+    no(&faults).map(|()| all)
+}
+
+/// Errors: the faults, in a line.
+fn no(faults: &[String]) -> Result<(), String> {
+    if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }
 }
 
 /// Field and value of everything in the pool that says nothing, or does not act; in a line.
@@ -247,7 +252,7 @@ pub fn read(pool: &NodePool) -> Result<(), String> {
         consolidate_after(pool).err(),
         acts(pool).err(),
     ];
-    every(all.into_iter().flatten().map(Err::<(), _>)).map(|_| ())
+    no(&all.into_iter().flatten().collect::<Vec<_>>())
 }
 
 /// How long a node of the pool stays empty before it goes; `None` if it stays.
@@ -293,7 +298,7 @@ pub fn acts(pool: &NodePool) -> Result<(), String> {
             disruption.budgets.len()
         )
     });
-    every([expires, period, budgets].into_iter().flatten().map(Err::<(), _>)).map(|_| ())
+    no(&[expires, period, budgets].into_iter().flatten().collect::<Vec<_>>())
 }
 
 /// How many different values of each key a launch has to leave open, of keys for which that is more than one.

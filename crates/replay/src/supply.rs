@@ -117,7 +117,6 @@ impl Supply {
         known_zones: &BTreeSet<&str>,
         daemons: &[Shape],
     ) -> Result<(), String> {
-        rules::acts(pool)?;
         let requirements = rules::requirements(pool)?;
         let template = rules::labels(pool);
         let types = catalogue.all(&class.map(node_class::template).unwrap_or_default());

@@ -40,45 +40,38 @@ const UNWANTED: &str = "nobody waits for its nodes any more";
 /// What follows for such a batch.
 pub(super) fn advance(case: &Case<'_>) -> Step<Turn> {
     let status = &case.batch.status;
-    let failure = match repair::terminate(case) {
+    let failed = match repair::terminate(case) {
         Ok(Some(turn)) => return Ok(turn),
         Ok(None) => None,
-        // One that EC2 does not end holds up no other.
-        Err(Stop::Failed { failure, .. }) if !status.instances.is_empty() && serves(status.phase) => Some(failure),
+        Err(Stop::Failed { failure, done }) => Some((failure, done)),
         Err(stop) => return Err(stop),
     };
-    let turn = match status.phase {
-        BatchPhase::Pending => pending(case)?,
-        BatchPhase::Launching if status.last().is_some_and(|last| last.outcome.rolls_back()) => rollback::go(case)?,
+    let turn = match (status.phase, failed) {
+        (
+            BatchPhase::Launched
+            | BatchPhase::Joining
+            | BatchPhase::Replacing
+            | BatchPhase::Ready
+            | BatchPhase::InUse
+            | BatchPhase::Idle
+            | BatchPhase::Draining,
+            failed,
+        ) => serve(case, failed)?,
+        (_, Some((failure, done))) => return Err(Stop::Failed { failure, done }),
+        (BatchPhase::Pending, None) => pending(case)?,
+        (BatchPhase::Launching, None) if status.last().is_some_and(|last| last.outcome.rolls_back()) => {
+            rollback::go(case)?
+        }
         // Nothing was sent yet.
-        BatchPhase::Launching if status.last().is_some_and(|last| !last.is_open()) && owner::unwanted(case)? => {
+        (BatchPhase::Launching, None)
+            if status.last().is_some_and(|last| !last.is_open()) && owner::unwanted(case)? =>
+        {
             end(case.status(), UNWANTED)
         }
-        BatchPhase::Launching => launch::launching(case)?,
-        BatchPhase::Terminating => teardown::terminating(case)?,
-        BatchPhase::Launched
-        | BatchPhase::Joining
-        | BatchPhase::Replacing
-        | BatchPhase::Ready
-        | BatchPhase::InUse
-        | BatchPhase::Idle
-        | BatchPhase::Draining => serve(case, failure)?,
+        (BatchPhase::Launching, None) => launch::launching(case)?,
+        (BatchPhase::Terminating, None) => teardown::terminating(case)?,
     };
     Ok(turn.converge(repair::taints_of_lost(case)))
-}
-
-/// Whether it has nodes that join, serve and go.
-fn serves(phase: BatchPhase) -> bool {
-    match phase {
-        BatchPhase::Pending | BatchPhase::Launching | BatchPhase::Terminating => false,
-        BatchPhase::Launched
-        | BatchPhase::Joining
-        | BatchPhase::Replacing
-        | BatchPhase::Ready
-        | BatchPhase::InUse
-        | BatchPhase::Idle
-        | BatchPhase::Draining => true,
-    }
 }
 
 /// Events between two statuses, in words for nodes that wait for no gang: entering a phase is reported last.
@@ -248,13 +241,17 @@ fn end(mut status: BatchStatus, why: &str) -> Turn {
     Turn::write(status)
 }
 
-/// Nodes join, serve and go. `failure`: why those that were lost could not be ended.
-fn serve(case: &Case<'_>, failure: Option<Failure>) -> Step<Turn> {
+/// Nodes join, serve and go. `failed`: why those that were lost could not be ended, and whether that used up the last change. One
+/// that EC2 does not end holds up no other.
+fn serve(case: &Case<'_>, failed: Option<(Failure, bool)>) -> Step<Turn> {
     let mut status = case.status();
     let now = case.now();
     if status.instances.is_empty() {
         if status.replaced.is_empty() {
             return Ok(end(status, "all of its nodes are gone"));
+        }
+        if let Some((failure, done)) = failed {
+            return Err(Stop::Failed { failure, done });
         }
         return Ok(Turn::wait(Requeue::At(later(now, 5))));
     }
@@ -263,7 +260,7 @@ fn serve(case: &Case<'_>, failure: Option<Failure>) -> Step<Turn> {
     if status.replaced.is_empty() {
         scratch.failed_ends = 0;
     }
-    if let Some(failure) = failure {
+    if let Some((failure, _)) = failed {
         scratch = Scratch { cleared: Some(now), failed_ends: scratch.failed_ends.saturating_add(1), ..scratch };
         failures.push((failure, scratch.failed_ends));
     }
@@ -538,9 +535,8 @@ struct Emptied {
 }
 
 /// Nodes that nothing but DaemonSets, mirrors and finished pods stand on go after `consolidateAfter`: tainted, looked at once
-/// more without the cache, terminated. A pod that comes meanwhile keeps its node, and so
-/// does one that would. Where the kubelet is gone pods that are being deleted
-/// keep a node for five minutes.
+/// more without the cache, terminated. A pod that comes meanwhile keeps its node, and so does one that waits and fits. Where the kubelet
+/// is gone pods that are being deleted keep a node for five minutes.
 fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
     let now = case.now();
     let disrupted = case.world.settings.keys.disrupted;
@@ -555,6 +551,10 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
     let Occupied { busy, stuck } = occupied(case, status);
     let mut last_look = Vec::new();
     let mut waiting: Option<BTreeMap<&Shape, bool>> = None;
+    let mut awaited = |node: &Node, since: Timestamp| {
+        let waiting = waiting.get_or_insert_with(|| waiting_shapes(case));
+        is_awaited(case, node, waiting, now.duration_since(since) >= SCHEDULER_RETRIES)
+    };
     let kept = |id: &InstanceId| is_kept(case, &case.memory.witnessed, id);
     for instance in status.instances.iter_mut().filter(|one| one.state == MemberState::Ready && !one.is_lost(now)) {
         let Some(node) = case.node_of(instance) else { continue };
@@ -582,9 +582,7 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
         } else if !has_taint(node, disrupted) {
             // Perhaps somebody took it off, and pods may have come since.
             instance.leaving_since = None;
-            let waiting = waiting.get_or_insert_with(|| waiting_shapes(case));
-            let was_tried = now.duration_since(since) >= SCHEDULER_RETRIES;
-            if is_awaited(case, node, waiting, was_tried) {
+            if awaited(node, since) {
                 emptied.until = emptied.until.min(later(now, 10));
             } else {
                 let (node, instance) = (node.name.to_string(), instance.id.clone());
@@ -594,9 +592,7 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
         } else {
             let at = *instance.leaving_since.get_or_insert(now);
             let settled = later(at, SETTLE_SECONDS);
-            let waiting = waiting.get_or_insert_with(|| waiting_shapes(case));
-            let was_tried = now.duration_since(since) >= SCHEDULER_RETRIES;
-            if !is_dead && !case.batch.deleting && is_awaited(case, &without(node, disrupted), waiting, was_tried) {
+            if !is_dead && !case.batch.deleting && awaited(&without(node, disrupted), since) {
                 // It waits since the taint, and only for that.
                 emptied.edits.push(Converge::Untaint { node: node.name.to_string(), key: disrupted });
                 instance.leaving_since = None;

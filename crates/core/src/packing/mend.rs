@@ -184,7 +184,7 @@ impl<'c, 'p> Search<'c, 'p> {
             let (weight, level) = (draft.state.weight(draft.state.slots[at].offer), draft.levels[pod]);
             own.is_some_and(|(own, dropped)| own > weight && level >= dropped).then_some((pod, (weight, level)))
         };
-        if self.tiers.len() < 2 { Vec::new() } else { self.tier_of.iter().enumerate().filter_map(of).collect() }
+        if !self.short { Vec::new() } else { self.tier_of.iter().enumerate().filter_map(of).collect() }
     }
 
     /// Pods on nodes that exist go to the first that takes them, as far as that can be found out soon: the rounds pass over some
@@ -403,13 +403,13 @@ impl<'c, 'p> Search<'c, 'p> {
         }
         let class = kind.get(level).copied()?;
         let own = self.tier_of[pod];
-        // With more preferences kept any pool may be the one that has a node for it.
-        let is_lower = |weight: u32| own.is_some_and(|(own, dropped)| own > weight && level >= dropped);
-        let (own_or_higher, lower): (Vec<usize>, Vec<usize>) =
-            (0..self.tiers.len()).partition(|index| !is_lower(self.tiers[*index].0));
-        let lower = lower.into_iter().filter(|_| self.short);
-        for index in own_or_higher.into_iter().chain(lower.collect::<Vec<_>>()) {
-            let (_, tier) = &self.tiers[index];
+        for index in 0..self.tiers.len() {
+            let (weight, tier) = &self.tiers[index];
+            // With more preferences kept any pool may be the one that has a node for it.
+            let is_lower = own.is_some_and(|(own, dropped)| own > *weight && level >= dropped);
+            if is_lower && !self.short {
+                continue;
+            }
             state.tier.clone_from(tier);
             let mut found = self.seat(state, class, recipe, first);
             if found.is_none() && index + 1 < self.tiers.len() {

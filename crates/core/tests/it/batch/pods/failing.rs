@@ -1,21 +1,10 @@
 //! Calls to EC2 that fail again and again: they hold up no other node of the batch, and are reported.
 
 use muster_core::batch::{Done, Made};
-use muster_core::ec2::{CallError, classify};
+use muster_core::ec2::CallError;
 
-use super::super::decisions;
+use super::super::{decisions, ec2::error};
 use super::*;
-
-fn error(operation: &str, code: &str) -> CallError {
-    CallError {
-        operation: operation.to_owned(),
-        kind: classify(Some(code), Some(400)),
-        code: Some(code.to_owned()),
-        message: "EC2's words".to_owned(),
-        http_status: Some(400),
-        request_id: None,
-    }
-}
 
 /// One node that has just registered, one that is empty, and a third that went.
 fn one_comes_and_one_is_empty() -> Setup {
@@ -39,7 +28,7 @@ fn refuse(setup: &mut Setup) {
     let id = InstanceId::from("i-3");
     let there = decisions::instances(&[("i-3", InstanceState::Running)]);
     setup.memory.seen = [(Look::Instances(vec![id.clone()]), Ok(Sight::Instances(there)))].into();
-    let result: Result<Made, CallError> = Err(error("TerminateInstances", "OperationNotPermitted"));
+    let result: Result<Made, CallError> = Err(error("TerminateInstances", Some("OperationNotPermitted"), Some(400)));
     setup.memory.done = Some(Done { change: Change::Terminate(vec![id]), result });
 }
 
@@ -97,7 +86,7 @@ fn nodes_register_and_go_while_ec2_does_not_say_whether_instances_live() {
     setup.status.instances[0].registered = None;
     for failures in 1..=3 {
         let look = Look::Instances(vec!["i-1".into(), "i-2".into()]);
-        setup.memory.seen = [(look, Err(error("DescribeInstances", "RequestLimitExceeded")))].into();
+        setup.memory.seen = [(look, Err(error("DescribeInstances", Some("RequestLimitExceeded"), Some(503))))].into();
         // Its device plugin is late: it is looked at as long as it joins.
         setup.nodes[0] = Node { provider_id: setup.nodes[0].provider_id.clone(), ..world::node("n-i-1", 0) };
         setup.pods.clear();
