@@ -22,7 +22,7 @@ use crate::testbed::workloads::TestPod;
 const FIELD_MANAGER: &str = "muster-testbed";
 
 /// How long the API server may take to act on what was applied.
-const EFFECT: Duration = Duration::from_secs(30);
+const EFFECT: Duration = Duration::from_secs(120);
 
 /// One object of a manifest.
 #[derive(Clone, Debug)]

@@ -31,7 +31,7 @@ use crate::testbed::wait::eventually;
 /// Ports that are given to nobody who asks for any: below those of Linux's `ip_local_port_range`, which begin at 32768.
 const PORTS: Range<u16> = 20_000..32_000;
 /// How long a component may take until it serves. It takes 1–3 s on an idle machine.
-const START: Duration = Duration::from_secs(90);
+const START: Duration = Duration::from_secs(240);
 
 /// Starts that are tried when another process takes a port between our finding it free and the
 /// component binding it.

@@ -23,7 +23,7 @@ use super::wait::WaitError;
 use super::{Command, Identity, TestCluster, TestbedError, eventually};
 
 /// How long Kueue may take until it serves.
-const START: Duration = Duration::from_secs(90);
+const START: Duration = Duration::from_secs(240);
 /// Kueue's namespace, Service and Secret, by the names it expects.
 const NAMESPACE: &str = "kueue-system";
 const SERVICE: &str = "kueue-webhook-service";

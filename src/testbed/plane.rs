@@ -57,7 +57,7 @@ const DEFINING: [&str; 7] = [
 ];
 
 /// Longest wait for the API server to have seen what was taken out.
-const SEEN: Duration = Duration::from_secs(30);
+const SEEN: Duration = Duration::from_secs(120);
 
 /// Control planes that nobody uses. Their watchdogs end them with this process.
 static IDLE: Mutex<Vec<Plane>> = Mutex::new(Vec::new());

@@ -26,8 +26,8 @@ use super::{eventually, pools, reuse, settings};
 
 /// Number of the simulator's process among the Muster processes of a cluster.
 const SIMULATOR: u8 = 99;
-/// Longest wait for one process to answer.
-const START: Duration = Duration::from_secs(60);
+/// Longest wait for one process to answer: nobody waits for its end but on a machine that stands still now and then.
+const START: Duration = Duration::from_secs(240);
 
 /// What to start.
 #[derive(Clone, Debug)]

@@ -38,7 +38,8 @@ async fn the_demo_ends_as_announced_leaves_nothing_and_can_be_computed_again() {
     let scratch = std::env::temp_dir().join(format!("muster-demo-scratch-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).unwrap();
     let reported = Command::new(env!("CARGO_BIN_EXE_muster"))
-        .args(["demo", "--output", "json", "--evidence", evidence, "--repository"])
+        // Machines boot for ten seconds: however busy this one is, what is rolled back does not run yet.
+        .args(["demo", "--speed", "6", "--output", "json", "--evidence", evidence, "--repository"])
         .arg(repository())
         .env("TMPDIR", &scratch)
         .output()

@@ -27,15 +27,15 @@ pub(super) const NAMESPACE: &str = "demo";
 pub(super) const KEPT: &str = "train-4";
 /// What is provisioned.
 pub(super) const TYPE: &str = "p5.48xlarge";
-/// Longest wait for anything that should come.
-const DEADLINE: Duration = Duration::from_secs(60);
+/// Longest wait for anything that should come: a story takes seconds, and a minute and more on a machine that is busy.
+const DEADLINE: Duration = Duration::from_secs(240);
 /// Quiet time before nodes are terminated, in EC2's time.
 const CONSOLIDATE_AFTER: &str = "60s";
 /// EC2's seconds from the launch to `running`: the order of large machines.
 const BOOT: u32 = 60;
-/// Real seconds that booting takes at least. Our own calls do not run faster with `--speed`, and a rollback that is
-/// reported in EC2's time would seem slower than any real one.
-const BOOT_REAL: u32 = 2;
+/// Real seconds that booting takes at least. Our own calls do not run faster with `--speed`: a rollback would come after machines
+/// run, and be billed, though real ones boot for much longer than it takes.
+const BOOT_REAL: u32 = 4;
 
 /// The running stack with a namespace and a pool.
 pub(super) struct Stage {
