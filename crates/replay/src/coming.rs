@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_api::{batch_state, keys};
+use muster_core::batch::one_of;
 use muster_core::model::batch::{Batch, BatchMember, BatchPhase, MemberState, Owner};
-use muster_core::model::names::{NodeName, ObjectKey};
+use muster_core::model::names::{NodeName, ObjectKey, ResourceName};
 use muster_core::model::node::{Node, Usage};
+use muster_core::model::resources::Resources;
+use muster_core::offering::Amounts;
 
 use crate::dump::Dump;
 use crate::supply::Supply;
@@ -23,6 +26,9 @@ pub(crate) struct Coming {
     pub(crate) nodes: Vec<(Arc<Node>, Arc<Usage>)>,
     /// Whether they can be planned on.
     pub(crate) known: bool,
+    /// What was written down of it that it takes of each pool: the largest of what may be launched, or of its type what the server
+    /// knew.
+    reserved: BTreeMap<String, Resources>,
 }
 
 /// What is on its way.
@@ -58,6 +64,32 @@ impl OnTheWay {
     /// Every node, whoever it is for: it counts against the limits of its pool.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Node> {
         self.batches.iter().flat_map(|coming| &coming.nodes).map(|(node, _)| &**node)
+    }
+
+    /// What the batches take of each pool beyond what their nodes count, of which `counts` tells a name, as the server counts it.
+    pub(crate) fn reserved_beyond(
+        &self,
+        counts: impl Fn(&Node, &ResourceName) -> i64,
+    ) -> impl Iterator<Item = (&str, Resources)> {
+        self.batches.iter().flat_map(move |coming| {
+            let nodes = |pool: &str| {
+                let of_pool = |node: &&Node| node.labels.get(keys::NODEPOOL).is_some_and(|of| **of == *pool);
+                coming.nodes.iter().map(|(node, _)| &**node).filter(of_pool).collect::<Vec<_>>()
+            };
+            let beyond: Vec<(&str, Resources)> = coming
+                .reserved
+                .iter()
+                .map(|(pool, reserved)| {
+                    let (nodes, mut beyond) = (nodes(pool), Resources::default());
+                    for (name, amount) in reserved.iter() {
+                        let counted = nodes.iter().map(|node| counts(node, name)).fold(0, i64::saturating_add);
+                        beyond.set(name.clone(), amount.saturating_sub(counted).max(0));
+                    }
+                    (pool.as_str(), beyond)
+                })
+                .collect();
+            beyond
+        })
     }
 
     /// Nodes that pods of no gang may use.
@@ -142,7 +174,15 @@ fn coming(batch: &Batch, has_node: impl Fn(&BatchMember) -> bool, supply: &Suppl
         (Arc::new(Node { name, ..node.clone() }), Arc::clone(&overhead))
     };
     let nodes = (0..count).map(one).collect();
-    Some(Coming { batch: batch.name.as_str().into(), owner: spec.owner.clone(), nodes, known })
+    let reserved = match &status.node_pool {
+        Some(pool) => {
+            let each = status.reserved.get(pool).and_then(one_of);
+            let all = |each| Amounts::of_nodes(&each, 0, u32::try_from(count).unwrap_or(u32::MAX)).resources;
+            each.map(|each| (pool.clone(), all(each))).into_iter().collect()
+        }
+        None => spec.reserves.clone(),
+    };
+    Some(Coming { batch: batch.name.as_str().into(), owner: spec.owner.clone(), nodes, known, reserved })
 }
 
 /// A node of which nothing is known but where it comes from.
@@ -154,7 +194,7 @@ fn unknown(pool: &str, instance_type: &str) -> Node {
             (keys::INSTANCE_TYPE.into(), instance_type.into()),
         ]),
         taints: Vec::new(),
-        allocatable: muster_core::model::resources::Resources::default(),
+        allocatable: Resources::default(),
         unschedulable: true,
         held: false,
         ready: false,

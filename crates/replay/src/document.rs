@@ -605,7 +605,7 @@ impl PodEntry {
 pub struct Ignored {
     /// Kind; empty if it has none.
     pub kind: String,
-    /// Namespace and name, or its place in the dump if it has none.
+    /// Name, or its place in the dump if it has none.
     pub name: String,
     /// Why: for an object that cannot be read, field and value.
     pub why: String,

@@ -142,7 +142,7 @@ fn unlimited_subnet(zone: &str) -> Subnet {
 /// What the pools have left beside the nodes of the dump that carry their labels, at the catalogue's prices. Of a type that
 /// the catalogue does not know, what its node offers is all that is known. The ceiling of the cluster is that which its server wrote on the
 /// pools; nothing is known of one in a dump without them.
-pub(crate) fn ledger<'a>(pools: &[Pool], nodes: impl Iterator<Item = &'a Node>, catalogue: &Catalogue) -> Ledger {
+pub(crate) fn ledger<'n>(pools: &[Pool], nodes: impl Iterator<Item = &'n Node>, catalogue: &Catalogue) -> Ledger {
     let limits = |pool: &Pool| {
         // A pool of which these cannot be read is not kept.
         let limits = PoolLimits {
@@ -155,20 +155,25 @@ pub(crate) fn ledger<'a>(pools: &[Pool], nodes: impl Iterator<Item = &'a Node>, 
     let cluster = pools.iter().find_map(|pool| rules::cluster_ceiling(&pool.object));
     let inputs = LedgerInputs { pools: pools_of, cluster: cluster.unwrap_or(Ceiling::Unlimited), claims: Vec::new() };
     let mut ledger = Ledger::new(&inputs, None);
-    for node in nodes {
-        let label = |key: &str| node.labels.get(key).map(|value| &**value).unwrap_or_default();
-        let Some(pool) = pools.iter().find(|pool| pool.name == label(keys::NODEPOOL)) else { continue };
-        let instance_type = label(keys::INSTANCE_TYPE);
-        let capacity = match (catalogue.types.get(instance_type), catalogue.described.get(instance_type)) {
-            (Some(info), _) => new_node::of_class(pool.class.as_ref(), info).capacity,
-            (None, Some(described)) => described.capacity.clone(),
-            (None, None) => node.allocatable.clone(),
-        };
-        let capacity_type = CapacityType::parse(label(keys::CAPACITY_TYPE)).unwrap_or(CapacityType::OnDemand);
-        let price = catalogue.price(instance_type, label(keys::ZONE), capacity_type).unwrap_or(0);
-        ledger.take(&pool.name, &Amounts::of_nodes(&counted(&capacity), price, 1));
+    for (pool, amounts) in nodes.filter_map(|node| takes(pools, node, catalogue)) {
+        ledger.take(pool, &amounts);
     }
     ledger
+}
+
+/// What a node takes of its pool, if it is of one.
+pub(crate) fn takes<'p>(pools: &'p [Pool], node: &Node, catalogue: &Catalogue) -> Option<(&'p str, Amounts)> {
+    let label = |key: &str| node.labels.get(key).map(|value| &**value).unwrap_or_default();
+    let pool = pools.iter().find(|pool| pool.name == label(keys::NODEPOOL))?;
+    let instance_type = label(keys::INSTANCE_TYPE);
+    let capacity = match (catalogue.types.get(instance_type), catalogue.described.get(instance_type)) {
+        (Some(info), _) => new_node::of_class(pool.class.as_ref(), info).capacity,
+        (None, Some(described)) => described.capacity.clone(),
+        (None, None) => node.allocatable.clone(),
+    };
+    let capacity_type = CapacityType::parse(label(keys::CAPACITY_TYPE)).unwrap_or(CapacityType::OnDemand);
+    let price = catalogue.price(instance_type, label(keys::ZONE), capacity_type).unwrap_or(0);
+    Some((pool.name.as_str(), Amounts::of_nodes(&counted(&capacity), price, 1)))
 }
 
 /// Why a pool is passed over.

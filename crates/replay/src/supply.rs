@@ -10,6 +10,7 @@ use muster_core::fit;
 use muster_core::model::names::{NodeName, ResourceName};
 use muster_core::model::node::{Node, Taint, Usage};
 use muster_core::model::pod::Shape;
+use muster_core::model::resources::Resources;
 use muster_core::offering::{ClassTemplate, NODES, Requirements, UsageClass};
 use muster_core::packing;
 use muster_core::topology::{beside_zone, region_of};
@@ -58,7 +59,7 @@ pub(crate) struct Supply {
     /// Per pool: taints that its nodes register with and that somebody else removes.
     pub(crate) startup_taints: Vec<Vec<Taint>>,
     /// Hardware of the catalogue's types.
-    capacity: BTreeMap<String, muster_core::model::resources::Resources>,
+    capacity: BTreeMap<String, Resources>,
     /// Nodes of the catalogue's types as of no pool.
     bare: BTreeMap<String, Node>,
     /// What nodes of each pool of the dump register with, of those that cannot be used too.
@@ -184,7 +185,7 @@ impl Supply {
     }
 
     /// What a node counts of a limit: what its hardware has, where the catalogue knows it.
-    fn counts(&self, node: &Node, limit: &ResourceName) -> i64 {
+    pub(crate) fn counts(&self, node: &Node, limit: &ResourceName) -> i64 {
         if limit.as_str() == NODES {
             return 1;
         }
@@ -193,17 +194,32 @@ impl Supply {
     }
 
     /// A node that is on its way counts as one that is there.
-    pub(crate) fn comes(&mut self, node: &Node) {
-        let own = |pool: &packing::Pool| node.labels.get(keys::NODEPOOL).is_some_and(|of| **of == *pool.name);
-        let Some(index) = self.pools.iter().position(own) else { return };
-        let names: Vec<ResourceName> = self.limits[index].keys().cloned().collect();
-        for name in names {
-            let each = self.counts(node, &name);
-            if let Some((_, used)) = self.limits[index].get_mut(&name) {
-                *used = used.saturating_add(each);
+    fn comes(&mut self, node: &Node) {
+        let Some(pool) = node.labels.get(keys::NODEPOOL) else { return };
+        let Some(index) = self.pools.iter().position(|known| known.name == *pool) else { return };
+        let each: Vec<(ResourceName, i64)> =
+            self.limits[index].keys().map(|name| (name.clone(), self.counts(node, name))).collect();
+        self.uses(index, each.iter().map(|(name, each)| (name, *each)));
+    }
+
+    /// What is on its way counts as if it were there, and pools by what NodeBatches may take of them beyond that.
+    pub(crate) fn expect<'n>(&mut self, nodes: impl Iterator<Item = &'n Node>, beyond: &[(&str, Resources)]) {
+        nodes.for_each(|node| self.comes(node));
+        for (pool, amounts) in beyond {
+            if let Some(index) = self.pools.iter().position(|known| *known.name == **pool) {
+                self.uses(index, amounts.iter());
             }
-            if let Some(left) = self.pools[index].left.get_mut(&name) {
-                *left = left.saturating_sub(each);
+        }
+    }
+
+    /// So much of a pool's limits is taken.
+    fn uses<'n>(&mut self, index: usize, amounts: impl Iterator<Item = (&'n ResourceName, i64)>) {
+        for (name, amount) in amounts {
+            if let Some((_, used)) = self.limits[index].get_mut(name) {
+                *used = used.saturating_add(amount);
+            }
+            if let Some(left) = self.pools[index].left.get_mut(name) {
+                *left = left.saturating_sub(amount);
             }
         }
     }

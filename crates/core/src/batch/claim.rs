@@ -85,8 +85,9 @@ pub fn reserves<'a>(
     most.into_iter().map(|(pool, amounts)| (pool, amounts.resources)).collect()
 }
 
-/// What one of the nodes takes that were recorded together.
-fn one_of(recorded: &Resources) -> Option<Resources> {
+/// What one of the nodes takes that were recorded together; `None`: none was.
+#[must_use]
+pub fn one_of(recorded: &Resources) -> Option<Resources> {
     let nodes = Some(recorded.get(NODES)).filter(|nodes| *nodes > 0)?;
     let mut one = Resources::default();
     for (name, amount) in recorded.iter() {

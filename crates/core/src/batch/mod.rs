@@ -48,7 +48,7 @@ pub use crate::model::money::{StrandedCause, cost, cost_between, dollars, micros
 pub use backoff::pause;
 pub use bill::{shares, strands};
 pub use books::{Booking, Books, LAG, OTHER, Payer, ROWS, SHARED, Spent, book, spent_so_far};
-pub use claim::{PerNode, claim, reserves};
+pub use claim::{PerNode, claim, one_of, reserves};
 pub use collect::{
     Account, Collection, Findings, KnownBatch, KnownInstance, KnownNode, SweepRound, collect, next_round, sweep_round,
 };

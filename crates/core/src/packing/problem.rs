@@ -168,6 +168,18 @@ pub enum Rule {
     AntiAffinity(PodTerm),
 }
 
+impl Rule {
+    /// Label keys whose values are its domains.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+        let (spread, terms) = match self {
+            Self::Spread(spread) => (Some(&spread.key), &[][..]),
+            Self::Affinity(terms) => (None, &terms[..]),
+            Self::AntiAffinity(term) => (None, std::slice::from_ref(term)),
+        };
+        spread.into_iter().chain(terms.iter().map(|term| &term.key))
+    }
+}
+
 /// One topology spread constraint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Spread {

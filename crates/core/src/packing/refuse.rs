@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::fit::{self, Misfit};
 use crate::model::names::ResourceName;
 
-use super::compile::accepts;
+use super::compile::{HOSTNAME, accepts};
 use super::problem::{Class, Offer, Place, Plan, Problem, Rule};
 use super::state::amount;
 
@@ -99,7 +99,7 @@ pub(super) fn obstacles(problem: &Problem, plan: &Plan, class: &Class) -> Vec<(u
         let offers = problem.offers.iter().filter(|offer| offer.pool == pool);
         let lacking = lacking_values(problem, class, pool);
         let obstacle = |offer: &Offer| {
-            let (obstacle, short) = obstacle(problem, plan, class, offer, lacking.get(&offer.variant));
+            let (obstacle, short) = obstacle(problem, plan, class, offer, lacking.get(&alternatives_of(class, offer)));
             // The one with the least shortage, of equals the first by name.
             ((obstacle.step(), Reverse(short), Reverse(Arc::clone(&offer.instance_type))), obstacle)
         };
@@ -119,21 +119,29 @@ fn holds(class: &Class, offer: &Offer) -> bool {
         && !class.is_kept_off(offer)
 }
 
-/// The first key of the pool's `minValues` of which the offers that hold the class have too few values, by variant. No other plan
-/// changes that, so it comes before limits and constraints.
-fn lacking_values(problem: &Problem, class: &Class, pool: usize) -> BTreeMap<u32, Arc<str>> {
+/// What alternatives of a node of an offer have in common: the variant, and the domains that the class's constraints look at.
+type Alike<'p> = (u32, Vec<Option<&'p Arc<str>>>);
+
+fn alternatives_of<'p>(class: &Class, offer: &'p Offer) -> Alike<'p> {
+    let keys = class.rules.iter().flat_map(Rule::keys).filter(|key| &***key != HOSTNAME);
+    (offer.variant, keys.map(|key| offer.node.labels.get(key)).collect())
+}
+
+/// The first key of the pool's `minValues` of which the offers that hold the class have too few values, by what alternatives of each
+/// other have in common. No other plan changes that, so it comes before limits and constraints.
+fn lacking_values<'p>(problem: &'p Problem, class: &Class, pool: usize) -> BTreeMap<Alike<'p>, Arc<str>> {
     let min_values = &problem.pools[pool].min_values;
-    let mut holding: BTreeMap<u32, Vec<&Offer>> = BTreeMap::new();
+    let mut holding: BTreeMap<Alike<'_>, Vec<&Offer>> = BTreeMap::new();
     if !min_values.is_empty() {
         for offer in problem.offers.iter().filter(|offer| offer.pool == pool && holds(class, offer)) {
-            holding.entry(offer.variant).or_default().push(offer);
+            holding.entry(alternatives_of(class, offer)).or_default().push(offer);
         }
     }
     let lacking = |offers: &[&Offer]| {
         let values = |key| offers.iter().filter_map(|offer| offer.node.labels.get(key)).collect::<BTreeSet<_>>().len();
         min_values.iter().find(|(key, least)| values(key) < *least as usize).map(|(key, _)| Arc::clone(key))
     };
-    holding.into_iter().filter_map(|(variant, offers)| Some((variant, lacking(&offers)?))).collect()
+    holding.into_iter().filter_map(|(alike, offers)| Some((alike, lacking(&offers)?))).collect()
 }
 
 fn obstacle(

@@ -1,10 +1,11 @@
 //! One object of a dump: its kind decides the type, and what cannot be read is reported with field and value.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, PodTemplate, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Container, Node, Pod, PodSpec, PodTemplate, PodTemplateSpec};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -15,10 +16,18 @@ use muster_core::model::node::Node as CoreNode;
 use muster_core::model::units::Quantity;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_path_to_error::Segment;
 
 use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError, Runtime, constraints};
 use crate::record::{self, Record};
 use crate::{gangs, kinds, passes};
+
+/// Characters of a value that are shown where it cannot be read.
+const MAX_SHOWN: usize = 100;
+/// `spec.containers[].ports[].protocol`.
+const PROTOCOLS: &[&str] = &["TCP", "UDP", "SCTP"];
+/// `spec.containers[].restartPolicy`: a sidecar is an init container with `Always`.
+const RESTART_POLICIES: &[&str] = &["Always", "OnFailure", "Never"];
 
 impl Dump {
     pub(super) fn keep(
@@ -36,7 +45,7 @@ impl Dump {
         }
         let group = version.split_once('/').map_or("", |(group, _)| group);
         if group == keys::GROUP && kind == record::KIND {
-            return self.header(object, place);
+            return self.header(&object, place);
         }
         if group == keys::GROUP && kind == passes::KIND {
             self.passes.push(object);
@@ -92,7 +101,7 @@ impl Dump {
     }
 
     /// The head of a recording: the moment and the settings; the first one counts.
-    fn header(&mut self, object: Value, place: &str) -> Result<(), ReadError> {
+    fn header(&mut self, object: &Value, place: &str) -> Result<(), ReadError> {
         match from::<Record>(object) {
             Ok(record) => {
                 self.record.get_or_insert(record);
@@ -105,12 +114,12 @@ impl Dump {
     fn typed(&mut self, kind: &str, object: Value) -> Result<(), String> {
         match kind {
             "Node" => {
-                let node: Node = from(object)?;
+                let node: Node = from(&object)?;
                 check_node(&node)?;
                 self.nodes.push(node);
             }
             "Pod" => {
-                let pod: Pod = from(convert::keep_scheduling_group(object))?;
+                let pod: Pod = from(&convert::keep_scheduling_group(object))?;
                 match check_pod(&pod) {
                     Ok(()) => self.pods.push(pod),
                     Err(why) => {
@@ -119,53 +128,53 @@ impl Dump {
                     }
                 }
             }
-            "PersistentVolumeClaim" => self.volumes.apply_claim(&from(object)?),
-            "PersistentVolume" => self.volumes.apply_volume(&from(object)?),
-            "StorageClass" => self.volumes.apply_class(&from(object)?),
-            "CSINode" => self.volumes.apply_limits(&from(object)?),
-            "DeviceClass" => self.devices.apply_class(&from(object)?),
-            "ResourceSlice" => self.devices.apply_slice(&from(object)?),
-            "ResourceClaim" => self.devices.apply_claim(&from(object)?),
-            "ResourceClaimTemplate" => self.devices.apply_template(&from(object)?),
+            "PersistentVolumeClaim" => self.volumes.apply_claim(&from(&object)?),
+            "PersistentVolume" => self.volumes.apply_volume(&from(&object)?),
+            "StorageClass" => self.volumes.apply_class(&from(&object)?),
+            "CSINode" => self.volumes.apply_limits(&from(&object)?),
+            "DeviceClass" => self.devices.apply_class(&from(&object)?),
+            "ResourceSlice" => self.devices.apply_slice(&from(&object)?),
+            "ResourceClaim" => self.devices.apply_claim(&from(&object)?),
+            "ResourceClaimTemplate" => self.devices.apply_template(&from(&object)?),
             "Job" => {
-                let job: Job = from(object)?;
+                let job: Job = from(&object)?;
                 if let Some(spec) = &job.spec {
                     check_template(&spec.template, "spec.template.")?;
                 }
                 self.jobs.push(job);
             }
             "PodTemplate" => {
-                let template: PodTemplate = from(object)?;
+                let template: PodTemplate = from(&object)?;
                 if let Some(spec) = &template.template {
                     check_template(spec, "template.")?;
                 }
                 self.templates.push(template);
             }
             "DaemonSet" => {
-                let daemon_set: DaemonSet = from(object)?;
+                let daemon_set: DaemonSet = from(&object)?;
                 if let Some(spec) = &daemon_set.spec {
                     check_template(&spec.template, "spec.template.")?;
                 }
                 self.daemon_sets.push(daemon_set);
             }
-            "Namespace" => self.namespaces.push(from(object)?),
+            "Namespace" => self.namespaces.push(from(&object)?),
             "PodDisruptionBudget" => {
-                let budget: PodDisruptionBudget = from(object)?;
+                let budget: PodDisruptionBudget = from(&object)?;
                 check_budget(&budget)?;
                 self.budgets.push(budget);
             }
-            "PriorityClass" => self.priorities.push(from(object)?),
-            "NodePool" => self.pools.push(from(object)?),
-            "EC2NodeClass" => self.classes.push(from(object)?),
-            "Gang" => self.gangs.push(from(object)?),
-            "NodeBatch" => self.batches.push(from(object)?),
+            "PriorityClass" => self.priorities.push(from(&object)?),
+            "NodePool" => self.pools.push(from(&object)?),
+            "EC2NodeClass" => self.classes.push(from(&object)?),
+            "Gang" => self.gangs.push(from(&object)?),
+            "NodeBatch" => self.batches.push(from(&object)?),
             "ClusterTrainingRuntime" | "TrainingRuntime" => {
                 let text = |field: &str| object.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
                 let namespace = if kind == "TrainingRuntime" { text("/metadata/namespace") } else { String::new() };
                 let spec = object.get("spec").cloned().unwrap_or_default();
                 self.runtimes.push(Runtime { kind: kind.to_owned(), namespace, name: text("/metadata/name"), spec });
             }
-            "ProvisioningRequest" => self.requests.push(from(object)?),
+            "ProvisioningRequest" => self.requests.push(from(&object)?),
             _ => {}
         }
         Ok(())
@@ -202,10 +211,24 @@ impl Dump {
 /// Reads a typed object.
 ///
 /// Errors: the path of the field, and what is wrong with its value.
-fn from<T: DeserializeOwned>(object: Value) -> Result<T, String> {
+fn from<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
     serde_path_to_error::deserialize(object).map_err(|error| {
         let path = error.path().to_string();
-        if path == "." { error.into_inner().to_string() } else { format!("{path}: {}", error.into_inner()) }
+        if path == "." {
+            return error.into_inner().to_string();
+        }
+        // Those who read a field themselves, as a moment, do not all name its value.
+        let found = error.path().iter().try_fold(object, |found, segment| match segment {
+            Segment::Seq { index } => found.get(*index),
+            Segment::Map { key } => found.get(key),
+            Segment::Enum { .. } | Segment::Unknown => None,
+        });
+        let text = found.and_then(Value::as_str).map(|text| text.chars().take(MAX_SHOWN).collect::<String>());
+        let why = error.into_inner().to_string();
+        match text.filter(|text| !why.contains(&**text)) {
+            Some(text) => format!("{path}: `{text}`: {why}"),
+            None => format!("{path}: {why}"),
+        }
     })
 }
 
@@ -249,15 +272,17 @@ fn check_template(template: &PodTemplateSpec, prefix: &str) -> Result<(), String
     constraints::check(spec, prefix)
 }
 
-/// What the API server refuses and a converter reads: amounts below zero.
+/// What the API server refuses and a converter reads: amounts below zero, ports that are none.
 fn check_spec(spec: &PodSpec, prefix: &str) -> Result<(), String> {
     let lists = [("containers", Some(&spec.containers)), ("initContainers", spec.init_containers.as_ref())];
     for (field, containers) in lists {
         for (index, container) in containers.into_iter().flatten().enumerate() {
+            let path = format!("{prefix}spec.{field}[{index}]");
+            check_ports(container, &path)?;
+            one_of(container.restart_policy.as_deref(), RESTART_POLICIES, &format!("{path}.restartPolicy"))?;
             let Some(resources) = &container.resources else { continue };
-            let path = format!("{prefix}spec.{field}[{index}].resources");
-            not_negative(resources.requests.as_ref(), &format!("{path}.requests"))?;
-            not_negative(resources.limits.as_ref(), &format!("{path}.limits"))?;
+            not_negative(resources.requests.as_ref(), &format!("{path}.resources.requests"))?;
+            not_negative(resources.limits.as_ref(), &format!("{path}.resources.limits"))?;
         }
     }
     if let Some(resources) = &spec.resources {
@@ -265,6 +290,33 @@ fn check_spec(spec: &PodSpec, prefix: &str) -> Result<(), String> {
         not_negative(resources.limits.as_ref(), &format!("{prefix}spec.resources.limits"))?;
     }
     not_negative(spec.overhead.as_ref(), &format!("{prefix}spec.overhead"))
+}
+
+/// `spec.containers[].ports`: what takes a port of the host.
+fn check_ports(container: &Container, path: &str) -> Result<(), String> {
+    for (index, port) in container.ports.iter().flatten().enumerate() {
+        let path = format!("{path}.ports[{index}]");
+        for (field, number) in [("containerPort", Some(port.container_port)), ("hostPort", port.host_port)] {
+            // 0 is none, as a field without a value.
+            if let Some(number) = number.filter(|number| !(0..=65_535).contains(number)) {
+                return Err(format!("{path}.{field}: `{number}` is not between 1 and 65535"));
+            }
+        }
+        one_of(port.protocol.as_deref(), PROTOCOLS, &format!("{path}.protocol"))?;
+        let address = port.host_ip.as_deref().filter(|address| !address.is_empty());
+        if let Some(address) = address.filter(|address| address.parse::<IpAddr>().is_err()) {
+            return Err(format!("{path}.hostIP: `{address}` is no IP address"));
+        }
+    }
+    Ok(())
+}
+
+/// Names that the API server knows; nothing stands for its default.
+fn one_of(text: Option<&str>, known: &[&str], path: &str) -> Result<(), String> {
+    match text.filter(|text| !text.is_empty() && !known.contains(text)) {
+        Some(text) => Err(format!("{path}: `{text}` is none of {}", known.join(", "))),
+        None => Ok(()),
+    }
 }
 
 fn not_negative(list: Option<&BTreeMap<String, Text>>, path: &str) -> Result<(), String> {

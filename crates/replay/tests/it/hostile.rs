@@ -40,6 +40,8 @@ fn a_constraint_that_the_api_server_refuses_is_named_by_field_and_value_and_the_
     let near = "affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: ";
     let path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
     let spread = |fields: &str| format!("topologySpreadConstraints: [{{topologyKey: zone, {fields}}}]");
+    let init = |field: &str| format!("initContainers: [{{name: i, {field}}}]");
+    let at = |why: &str| format!("spec.initContainers[0].{why}");
     let cases = [
         (format!("{required}[]}}}}}}"), format!("{path}: `[]` selects no node at all")),
         (
@@ -85,6 +87,17 @@ fn a_constraint_that_the_api_server_refuses_is_named_by_field_and_value_and_the_
             "tolerations: [{key: a, operator: Exists, effect: Never}]".to_owned(),
             "spec.tolerations[0].effect: `Never` is none of NoSchedule, PreferNoSchedule, NoExecute".to_owned(),
         ),
+        (
+            init("ports: [{containerPort: 1, hostPort: 70000}]"),
+            at("ports[0].hostPort: `70000` is not between 1 and 65535"),
+        ),
+        (init("ports: [{containerPort: -1}]"), at("ports[0].containerPort: `-1` is not between 1 and 65535")),
+        (
+            init("ports: [{containerPort: 1, protocol: ICMP}]"),
+            at("ports[0].protocol: `ICMP` is none of TCP, UDP, SCTP"),
+        ),
+        (init("ports: [{containerPort: 1, hostIP: here}]"), at("ports[0].hostIP: `here` is no IP address")),
+        (init("restartPolicy: Ever"), at("restartPolicy: `Ever` is none of Always, OnFailure, Never")),
     ];
     let pod = |name: &str, field: &str| {
         format!(
@@ -101,6 +114,10 @@ fn a_constraint_that_the_api_server_refuses_is_named_by_field_and_value_and_the_
         assert_eq!(pods.len(), 1, "{field}");
         assert_eq!((&pods[0]["name"], &pods[0]["outcome"]), (&"good".into(), &"placed".into()));
     }
+    let born = pod("late", "priority: 0").replace("late,", "late, creationTimestamp: yesterday,");
+    let late = document(&format!("{}{born}", NODE.replace("CPU", "4")));
+    let why = late["ignored"][0]["why"].as_str().unwrap();
+    assert!(why.starts_with("metadata.creationTimestamp: `yesterday`: "), "{why}");
     let taint = "  conditions: [{type: Ready, status: \"True\"}]\nspec: {taints: [{key: a, effect: Sometimes}]}\n";
     let node = NODE.replace("CPU", "4").replace("  conditions: [{type: Ready, status: \"True\"}]\n", "");
     let document = document(&format!("{node}{taint}"));

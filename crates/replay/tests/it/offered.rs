@@ -91,3 +91,58 @@ fn a_pod_goes_to_a_pool_of_a_lower_weight_where_others_keep_it_off_the_higher_on
     assert_eq!(outcomes, ["buy", "placed", "buy", "buy", "buy"], "{document:#}");
     assert!(document["nodes"].as_array().unwrap().iter().all(|node| node["zone"] == "z-3"), "{document:#}");
 }
+
+#[test]
+fn min_values_that_no_domain_leaves_are_the_reason_even_of_a_pod_that_is_spread() {
+    let mut kind = described("t", "4", 100_000, |_| {});
+    let mut other = kind["offerings"][0].clone();
+    other["zone"] = json!("z-2");
+    kind["offerings"].as_array_mut().unwrap().push(other);
+    let types = catalogue(&[kind], &[]);
+    let two_zones = pool(|pool| {
+        pool["spec"]["template"]["spec"]["requirements"] =
+            json!([{"key": "topology.kubernetes.io/zone", "operator": "Exists", "minValues": 2}]);
+    });
+    let document = planned(&[two_zones.clone(), pod("a", "1", |_| {})], &types);
+    assert_eq!(places(&document), [("buy", Some("new/0"))], "{document:#}");
+    // A node whose zone is not known yet keeps no skew.
+    let document = planned(&[two_zones, spread("a", "topology.kubernetes.io/zone")], &types);
+    assert_eq!(reasons(&document, 0), [("MinValues", Some("p"), Some("t"), None)], "{document:#}");
+}
+
+/// A NodeBatch of one node for pods, with what it takes of a limit of `cpu`.
+fn batch(reserved: &str, status: &Value) -> Value {
+    json!({"apiVersion": "muster.dev/v1alpha1", "kind": "NodeBatch", "metadata": {"name": "b", "uid": "b"},
+        "spec": {"nodePools": ["p"], "count": 1, "fill": "Partial", "capacityType": "on-demand", "zones": ["z-1"],
+                 "offers": [{"nodePool": "p", "instanceType": "small", "count": 1}],
+                 "reserves": [{"nodePool": "p", "resources": {"cpu": reserved, "nodes": "1"}}]}, "status": status})
+}
+
+#[test]
+fn a_batch_counts_with_all_that_it_may_launch_until_ec2_has_chosen() {
+    let types = catalogue(&[described("small", "2", 100_000, |_| {}), described("large", "8", 400_000, |_| {})], &[]);
+    let limited = pool(|pool| pool["spec"]["limits"] = json!({"cpu": "10"}));
+    let chosen = |instance_type: &str, status: Value| {
+        let mut all = json!({"phase": "Launching", "nodePool": "p", "instanceType": instance_type, "zone": "z-1",
+            "instances": [{"id": "i-0", "attempt": 1, "state": "Launched", "place": 0}]});
+        all.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+        all
+    };
+    let recorded = json!({"reserved": [{"nodePool": "p", "resources": {"cpu": "8", "nodes": "1"}}]});
+    // Ten, without what the batch takes, are enough for eight more or they are not.
+    for (status, used, outcome, why) in [
+        (json!({"phase": "Pending"}), "8", "refused", "it may become the large one"),
+        (chosen("small", json!({})), "2", "buy", "it is the small one"),
+        (
+            chosen("unheard", recorded),
+            "8",
+            "refused",
+            "the catalogue does not have its type: what was written down counts",
+        ),
+    ] {
+        let objects = [limited.clone(), batch("8", &status), pod("a", "6", |_| {})];
+        let document = planned(&objects, &types);
+        assert_eq!(places(&document)[0].0, outcome, "{why}: {document:#}");
+        assert_eq!(document["limits"][0]["used"], used, "{why}");
+    }
+}
