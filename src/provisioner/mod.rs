@@ -5,6 +5,7 @@
 mod batch;
 mod catalogue;
 mod class;
+mod current;
 mod pool;
 mod request;
 mod rounds;
@@ -246,6 +247,9 @@ impl Provisioner {
         let mut refreshed = Arc::new(tokio::sync::Mutex::new(Refreshed::default()));
         let mut readers: JoinSet<()> = JoinSet::new();
         let mut led: Option<Led> = None;
+        // The term for which everything was seen that was written before it.
+        let mut current: Option<Term> = None;
+        let mut catching_up: JoinSet<Term> = JoinSet::new();
         let mut worker = Worker::default();
         let mut unseen = None;
         let mut watchers: JoinSet<()> = JoinSet::new();
@@ -267,6 +271,7 @@ impl Provisioner {
                 Some(reported) = self.reports.recv() => worker.report(&context.cluster.load(), reported),
                 Some(read) = readers.join_next() => { read?; changed = true; }
                 Some(ended) = watchers.join_next() => ended?,
+                Some(term) = catching_up.join_next() => current = Some(term?),
                 () = tokio::time::sleep_until(next) => {}
             }
             // Whatever ended the wait: a change that came meanwhile requeues the batches that wait for one.
@@ -289,6 +294,14 @@ impl Provisioner {
             let Some(now) = now else { continue };
             let state = context.cluster.load();
             if !state.snapshot.synced {
+                refresh_at = tokio::time::Instant::now() + TICK;
+                continue;
+            }
+            if current != Some(now) {
+                if catching_up.is_empty() {
+                    let (context, leader) = (Arc::clone(&context), self.leader.clone());
+                    catching_up.spawn(async move { current::seen_since(&context, leader, now).await });
+                }
                 refresh_at = tokio::time::Instant::now() + TICK;
                 continue;
             }

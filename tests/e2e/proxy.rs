@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, HOST};
+use axum::http::header::{ACCEPT, AUTHORIZATION, HOST};
 use axum::http::{Response, StatusCode, header};
 use futures::StreamExt;
 use kube::Client;
@@ -24,6 +24,7 @@ pub(crate) struct Proxy {
     /// A kubeconfig that leads here.
     pub(crate) kubeconfig: PathBuf,
     broken: Broken,
+    broke: Arc<AtomicU64>,
     muted: Arc<AtomicU64>,
     served: JoinHandle<()>,
 }
@@ -37,13 +38,15 @@ pub(crate) enum Fault {
     Hangs,
 }
 
-/// Requests whose path contains this, and what becomes of them.
+/// Requests whose path, with what they accept behind it, contains this, and what becomes of them.
 type Broken = Arc<Mutex<Option<(String, Fault)>>>;
 
 #[derive(Clone)]
 struct Forward {
     client: Client,
     broken: Broken,
+    /// Requests that were not forwarded.
+    broke: Arc<AtomicU64>,
     /// Raised when all connections go silent: answers that began before never go on.
     muted: Arc<AtomicU64>,
 }
@@ -52,20 +55,26 @@ impl Proxy {
     /// Listens on loopback, with Muster's own permissions.
     pub(crate) async fn start(stack: &Stack) -> Self {
         let broken = Broken::default();
-        let muted = Arc::new(AtomicU64::new(0));
+        let (broke, muted) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let client = stack.cluster.client(Identity::Muster).unwrap();
-        let forward = Forward { client, broken: Arc::clone(&broken), muted: Arc::clone(&muted) };
+        let forward =
+            Forward { client, broken: Arc::clone(&broken), broke: Arc::clone(&broke), muted: Arc::clone(&muted) };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let kubeconfig = stack.cluster.folder().join("proxied.kubeconfig");
         std::fs::write(&kubeconfig, config_of(listener.local_addr().unwrap())).unwrap();
         let router = Router::new().fallback(forwarded).with_state(forward);
         let served = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { kubeconfig, broken, muted, served }
+        Self { kubeconfig, broken, broke, muted, served }
     }
 
-    /// From now on this becomes of every request whose path contains this.
+    /// From now on this becomes of every request whose path contains this, or its path, a space and what it accepts.
     pub(crate) fn breaks(&self, part: &str, fault: Fault) {
         *self.broken.lock().unwrap() = Some((part.to_owned(), fault));
+    }
+
+    /// How many requests were not forwarded so far.
+    pub(crate) fn broke(&self) -> u64 {
+        self.broke.load(Ordering::Relaxed)
     }
 
     /// Nothing comes any more on what is open now, and nothing ends it: a network that drops packets looks like that.
@@ -97,7 +106,9 @@ fn config_of(address: SocketAddr) -> String {
 
 async fn forwarded(State(forward): State<Forward>, request: Request) -> Response<Body> {
     let broken = forward.broken.lock().unwrap().clone();
-    let broken = broken.filter(|(part, _)| request.uri().path().contains(part));
+    let accepts = request.headers().get(ACCEPT).and_then(|accepts| accepts.to_str().ok()).unwrap_or_default();
+    let broken = broken.filter(|(part, _)| format!("{} {accepts}", request.uri().path()).contains(part));
+    forward.broke.fetch_add(u64::from(broken.is_some()), Ordering::Relaxed);
     match broken {
         Some((_, Fault::Fails)) => return failed(StatusCode::INTERNAL_SERVER_ERROR, "broken on purpose"),
         Some((_, Fault::Hangs)) => std::future::pending().await,

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use kube::ResourceExt;
+use muster::step::Step;
 use muster::testbed::request::request;
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Component, Stack, eventually};
@@ -14,6 +15,7 @@ use serde_json::json;
 
 use crate::cloud::{batches, journal, launched_fleets, live, provisioning_stack, zones};
 use crate::conventions::{install, job_of, make};
+use crate::crash::{after, dies, restart};
 use crate::proxy::{Fault, Proxy};
 use crate::support::{DEADLINE, gangs, leaves, options, phase, stack, submit};
 
@@ -144,4 +146,33 @@ async fn watches_whose_connections_go_silent_are_opened_again_and_a_gang_made_me
     submit(&stack.admin().unwrap(), "ml", job("meanwhile")).await;
     phase(&stack, "ml", "meanwhile", "Bound").await;
     assert_eq!(request(stack.http(), "GET", "/healthz", "").await.unwrap(), "ok");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_launched_before_what_the_lease_holder_of_before_wrote_last_is_known() {
+    let Some(stack) = provisioning_stack(&zones([2, 0, 0]), 20, "1s").await else { return };
+    let point = after(Step::CreateBatch, 1);
+    restart(&stack, Some(point)).await;
+    let job = TestJob::new("train", 2).gpus(8).pod_annotation("muster.dev/gang", "train").build();
+    submit(&stack.admin().unwrap(), "ml", job).await;
+    dies(&stack, point).await;
+    assert_eq!(batches(&stack).await.len(), 1);
+
+    let proxy = Proxy::start(&stack).await;
+    // The watches list whole objects and go on.
+    proxy.breaks("/nodebatches application/json;as=PartialObjectMetadataList", Fault::Fails);
+    stack.kill_muster().unwrap();
+    stack.start_muster(&[("KUBECONFIG", proxy.kubeconfig.to_str().unwrap())]).await.unwrap();
+    // A second lies between them, and a launch is decided in less.
+    let asked = &proxy;
+    eventually(DEADLINE, "NodeBatches to be asked for five times", || async move {
+        Ok::<_, String>((asked.broke() >= 5).then_some(()))
+    })
+    .await
+    .unwrap();
+    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 0);
+
+    proxy.heals();
+    phase(&stack, "ml", "train", "Bound").await;
+    assert_eq!(launched_fleets(&journal(&stack, 0).await).len(), 1);
 }
