@@ -49,6 +49,12 @@ impl Clock {
         self.0.origin.saturating_add(scaled).unwrap_or(Timestamp::MAX)
     }
 
+    /// How long a time on this clock takes in reality.
+    #[must_use]
+    pub fn in_reality(&self, time: std::time::Duration) -> std::time::Duration {
+        time / self.0.factor.max(1)
+    }
+
     /// Real time until `at` on this clock; zero if it has passed.
     #[must_use]
     pub fn real_until(&self, at: Timestamp) -> std::time::Duration {
@@ -56,7 +62,6 @@ impl Clock {
         if left <= SignedDuration::ZERO {
             return std::time::Duration::ZERO;
         }
-        let factor = self.0.factor.max(1);
-        std::time::Duration::try_from(left).unwrap_or_default() / factor
+        self.in_reality(std::time::Duration::try_from(left).unwrap_or_default())
     }
 }

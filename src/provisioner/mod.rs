@@ -175,6 +175,8 @@ const MIN_INTERVAL: Duration = Duration::from_millis(20);
 const WRITTEN: Duration = Duration::from_secs(20);
 /// Real time between two looks without a change.
 const TICK: Duration = Duration::from_secs(1);
+/// Pools are described again after this, in the provisioner's time, where nothing but the time has changed.
+const QUIET: Duration = Duration::from_secs(5);
 /// Classes of which a status could not be written are not resolved again before this.
 const UNWRITTEN: Duration = Duration::from_secs(5);
 
@@ -318,7 +320,7 @@ impl Provisioner {
                 led.described.notify_one();
                 outdated = false;
                 described = tokio::time::Instant::now();
-                refresh_at = described + TICK;
+                refresh_at = described + context.clock.in_reality(QUIET).max(TICK);
             } else if outdated {
                 refresh_at = refresh_at.min(described + BURST);
             }

@@ -1,4 +1,4 @@
-//! The nodes as every gang may use them, remembered between gangs and between passes.
+//! The nodes as every gang may use them, and pods of no gang that wait, remembered between gangs and between passes.
 //!
 //! A pass is a function of the world alone: with a ledger that has seen other passes it gives the same answer, only
 //! sooner. Nodes that did not change are known by the pointer to their entry in the snapshot; what is assigned is added up
@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::queue::Queue;
 use crate::model::names::{NodeName, ObjectKey};
 use crate::model::node::Usage;
+use crate::model::pods::Pods;
 use crate::model::snapshot::{AssignedCapacity, NodeEntry, Snapshot};
 use crate::planner::Memory;
 use crate::planner::plan::{GangRequest, Host, Plan, Policy, Problem, Report};
@@ -21,6 +23,7 @@ use crate::topology::Levels;
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     book: Option<Book>,
+    queue: Queue,
 }
 
 #[derive(Clone, Debug)]
@@ -60,6 +63,12 @@ impl Ledger {
             Some(book) => Book { holders, ..book },
             None => Book::new(snapshot, levels, whole, assigned, holders),
         });
+    }
+
+    /// Pods of no gang that wait, as they are now.
+    pub(super) fn queue(&mut self, pods: &Pods) -> &Queue {
+        self.queue.look(pods);
+        &self.queue
     }
 
     /// Counts an assignment made since the snapshot was seen.

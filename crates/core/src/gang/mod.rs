@@ -15,6 +15,7 @@ mod passing;
 mod pinned;
 mod placed;
 mod purchase;
+mod queue;
 mod recording;
 mod refused;
 mod request;
@@ -475,9 +476,9 @@ pub fn pass_with(world: &World<'_>, ledger: &mut Ledger) -> Pass {
     for turn in turns {
         working.gang(&turn.key, &mut pass);
     }
-    let freed = world.snapshot.pods.unplaced().filter(|pod| pod.gated && pod.ours);
-    pass.actions.extend(freed.map(|pod| Action::Ungate { uid: pod.uid.clone() }));
-    requeue::requeue(world, &mut pass);
+    let queue = ledger.queue(&world.snapshot.pods);
+    pass.actions.extend(queue.gated().map(|uid| Action::Ungate { uid: uid.clone() }));
+    requeue::requeue(world, &queue.refused().collect::<Vec<_>>(), &mut pass);
     pass
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Action, Note, Pass, World};
-use crate::extender::{self, Assumed, Filtered, Rejection};
+use crate::extender::{self, Assumed, Filtered};
 use crate::fit;
 use crate::model::gang::{Gang, Pod};
 use crate::model::snapshot::Snapshot;
@@ -16,10 +16,9 @@ const AGAIN: SignedDuration = SignedDuration::from_secs(5);
 /// So many of them at once: each is held against every node.
 const AT_ONCE: usize = 20;
 
-/// Pods of no gang that `filter` refused, as kube-scheduler last reported, and for which a node is free by now.
-pub(super) fn requeue(world: &World<'_>, pass: &mut Pass) {
+/// Of the pods of no gang that `filter` refused those for which a node is free by now.
+pub(super) fn requeue(world: &World<'_>, refused: &[&Arc<Pod>], pass: &mut Pass) {
     let snapshot = world.snapshot;
-    let refused: Vec<&Arc<Pod>> = snapshot.pods.unplaced().filter(|pod| is_refused_by_us(pod)).collect();
     if refused.is_empty() {
         return;
     }
@@ -36,13 +35,6 @@ pub(super) fn requeue(world: &World<'_>, pass: &mut Pass) {
     let looked_at = refused.iter().cycle().skip(first).take(AT_ONCE.min(refused.len()));
     let may_go = looked_at.filter(|pod| has_free_node(snapshot, pod, &offered, world.now));
     pass.actions.extend(may_go.map(|pod| Action::Requeue { pod: Arc::clone(pod) }));
-}
-
-fn is_refused_by_us(pod: &Pod) -> bool {
-    let ours = |(reason, message): &(Arc<str>, Arc<str>)| {
-        &**reason == "Unschedulable" && Rejection::ALL.iter().any(|one| message.contains(one.as_str()))
-    };
-    pod.ours && !pod.gated && pod.foreign_gate.is_none() && pod.unscheduled.as_ref().is_some_and(ours)
 }
 
 /// Whether some node has the capacity, and `filter` would offer it.

@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use imbl::ordmap::DiffItem;
 use imbl::shared_ptr::DefaultSharedPtr;
 use imbl::{GenericHashMap, OrdMap};
 use rustc_hash::FxBuildHasher;
@@ -88,7 +89,7 @@ impl Pods {
 }
 
 /// What [`Pods::unplaced`] held at some moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Unplaced(InOrder);
 
 impl Unplaced {
@@ -97,6 +98,17 @@ impl Unplaced {
     #[must_use]
     pub fn are_those_of(&self, pods: &Pods) -> bool {
         self.0.ptr_eq(&pods.unplaced)
+    }
+
+    /// Those that have come, changed or gone since: as they are now, `None` where they are gone. In time of what has changed.
+    pub fn changes<'p>(
+        &'p self,
+        pods: &'p Pods,
+    ) -> impl Iterator<Item = (&'p (ObjectKey, PodUid), Option<&'p Arc<Pod>>)> {
+        self.0.diff(&pods.unplaced).map(|change| match change {
+            DiffItem::Add(key, pod) | DiffItem::Update { new: (key, pod), .. } => (key, Some(pod)),
+            DiffItem::Remove(key, _) => (key, None),
+        })
     }
 }
 
