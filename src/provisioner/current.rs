@@ -9,6 +9,7 @@ use tokio::sync::watch as channel;
 use tracing::{debug, warn};
 
 use super::Context;
+use super::batch::worker::version;
 use crate::cluster::State;
 use crate::term::Term;
 
@@ -40,7 +41,9 @@ async fn seen(context: &Context) {
                 warn!(%error, "NodeBatches cannot be listed; nothing is launched until they are");
                 failed = true;
             }
-            Err(_late) => warn!("the watch does not show all NodeBatches; nothing is launched until it does"),
+            Err(_late) => warn!(
+                "NodeBatches are not listed, or the watch does not show all of them; nothing is launched until then"
+            ),
         }
         tokio::time::sleep(AGAIN).await;
     }
@@ -53,8 +56,8 @@ async fn shown(
 ) -> Result<(), kube::Error> {
     // No resource version: the newest that there is.
     let listed = batches.list_metadata(&ListParams::default()).await?;
-    let listed: Vec<(String, Option<String>)> =
-        listed.into_iter().map(|batch| (batch.name_any(), batch.resource_version())).collect();
+    let listed: Vec<(String, Option<u64>)> =
+        listed.into_iter().map(|batch| (batch.name_any(), version(&batch))).collect();
     loop {
         changes.borrow_and_update();
         // A cluster that is not followed any more ends the process.
@@ -65,12 +68,11 @@ async fn shown(
 }
 
 /// Whether each is known at its version or at a newer one.
-fn shows(state: &State, listed: &[(String, Option<String>)]) -> bool {
-    let number = |version: Option<String>| version.and_then(|version| version.parse::<u64>().ok());
-    listed.iter().all(|(name, version)| {
-        let known = state.batches.get(name);
-        known.is_some_and(|seen| number(seen.object().resource_version()) >= number(version.clone()))
-    })
+fn shows(state: &State, listed: &[(String, Option<u64>)]) -> bool {
+    let is_shown = |(name, listed): &(String, Option<u64>)| {
+        state.batches.get(name).is_some_and(|seen| version(&**seen.object()) >= *listed)
+    };
+    listed.iter().all(is_shown)
 }
 
 #[cfg(test)]
@@ -95,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_batch_that_is_not_known_or_known_as_it_was_before_is_waited_for() {
-        let listed = [("a".to_owned(), Some("9".to_owned())), ("b".to_owned(), Some("10".to_owned()))];
+        let listed = [("a".to_owned(), Some(9)), ("b".to_owned(), Some(10))];
         assert!(shows(&state(&[("a", "9"), ("b", "11"), ("c", "3")]), &listed));
         assert!(!shows(&state(&[("a", "9")]), &listed), "b has come since");
         assert!(!shows(&state(&[("a", "9"), ("b", "9")]), &listed), "b was written since");

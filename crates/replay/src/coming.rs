@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_api::{batch_state, keys};
 use muster_core::batch::one_of;
 use muster_core::model::batch::{Batch, BatchMember, BatchPhase, MemberState, Owner};
-use muster_core::model::names::{NodeName, ObjectKey, ResourceName};
+use muster_core::model::names::{NodeName, ObjectKey};
 use muster_core::model::node::{Node, Usage};
 use muster_core::model::resources::Resources;
 use muster_core::offering::Amounts;
@@ -66,30 +66,22 @@ impl OnTheWay {
         self.batches.iter().flat_map(|coming| &coming.nodes).map(|(node, _)| &**node)
     }
 
-    /// What the batches take of each pool beyond what their nodes count, of which `counts` tells a name, as the server counts it.
-    pub(crate) fn reserved_beyond(
-        &self,
-        counts: impl Fn(&Node, &ResourceName) -> i64,
-    ) -> impl Iterator<Item = (&str, Resources)> {
-        self.batches.iter().flat_map(move |coming| {
-            let nodes = |pool: &str| {
-                let of_pool = |node: &&Node| node.labels.get(keys::NODEPOOL).is_some_and(|of| **of == *pool);
-                coming.nodes.iter().map(|(node, _)| &**node).filter(of_pool).collect::<Vec<_>>()
-            };
-            let beyond: Vec<(&str, Resources)> = coming
-                .reserved
-                .iter()
-                .map(|(pool, reserved)| {
-                    let (nodes, mut beyond) = (nodes(pool), Resources::default());
-                    for (name, amount) in reserved.iter() {
-                        let counted = nodes.iter().map(|node| counts(node, name)).fold(0, i64::saturating_add);
-                        beyond.set(name.clone(), amount.saturating_sub(counted).max(0));
-                    }
-                    (pool.as_str(), beyond)
-                })
-                .collect();
-            beyond
-        })
+    /// What the batches take of each pool beyond what their nodes do, of which `takes` knows one, as the server counts it.
+    pub(crate) fn reserved_beyond(&self, takes: impl Fn(&Node) -> Resources) -> Vec<(&str, Resources)> {
+        let mut all = Vec::new();
+        for coming in &self.batches {
+            for (pool, reserved) in &coming.reserved {
+                let of_pool = |node: &&Node| node.labels.get(keys::NODEPOOL).is_some_and(|of| **of == **pool);
+                let (mut taken, mut beyond) = (Resources::default(), Resources::default());
+                let nodes = coming.nodes.iter().map(|(node, _)| &**node).filter(of_pool);
+                nodes.for_each(|node| taken.add(&takes(node)));
+                for (name, amount) in reserved.iter() {
+                    beyond.set(name.clone(), amount.saturating_sub(taken.get(name.as_str())).max(0));
+                }
+                all.push((pool.as_str(), beyond));
+            }
+        }
+        all
     }
 
     /// Nodes that pods of no gang may use.

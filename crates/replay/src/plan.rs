@@ -20,9 +20,8 @@ use k8s_openapi::api::core::v1::Pod;
 use muster_api::convert;
 use muster_api::convert::ordinary::Namespaces;
 use muster_core::model::gang::Membership;
-use muster_core::model::names::{NodeName, ObjectKey, PodUid, ResourceName};
+use muster_core::model::names::{NodeName, ObjectKey, PodUid};
 use muster_core::model::node::{Node, Usage};
-use muster_core::model::resources::Resources;
 use muster_core::offering::{Amounts, Ledger};
 use muster_core::planner::plan::Policy;
 use muster_core::topology::{Levels, LevelsError};
@@ -75,14 +74,11 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     let mut supply = Supply::read(&mut dump, options, &nodes, &usable);
     supply.not_ready = not_ready;
     let coming = OnTheWay::read(&dump, &nodes, &supply);
-    let beyond: Vec<(&str, Resources)> = coming.reserved_beyond(|node, name| supply.counts(node, name)).collect();
+    let takes = |node: &Node| pools::takes(&pools, node, &options.catalogue);
+    let beyond = coming.reserved_beyond(|node| takes(node).map(|(_, amounts)| amounts.resources).unwrap_or_default());
     supply.expect(coming.all(), &beyond);
     let mut ledger = pools::ledger(&pools, nodes.iter().chain(coming.all()), &options.catalogue);
-    let counts = |node: &Node, name: &ResourceName| {
-        let takes = pools::takes(&pools, node, &options.catalogue);
-        takes.map_or(0, |(_, amounts)| amounts.resources.get(name.as_str()))
-    };
-    for (pool, resources) in coming.reserved_beyond(counts) {
+    for (pool, resources) in beyond {
         ledger.take(pool, &Amounts { resources, micro_usd_per_hour: 0 });
     }
     let namespaces: Namespaces = namespaces(&dump);

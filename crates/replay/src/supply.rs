@@ -185,7 +185,7 @@ impl Supply {
     }
 
     /// What a node counts of a limit: what its hardware has, where the catalogue knows it.
-    pub(crate) fn counts(&self, node: &Node, limit: &ResourceName) -> i64 {
+    fn counts(&self, node: &Node, limit: &ResourceName) -> i64 {
         if limit.as_str() == NODES {
             return 1;
         }

@@ -254,7 +254,7 @@ impl Worker {
     /// Batches as the watch shows them, own writes assumed until it does.
     fn batches(&mut self, state: &State) -> BTreeMap<String, Arc<Batch>> {
         self.written.retain(|name, written| {
-            state.batches.get(name).is_some_and(|seen| version(seen.object()) < version(written.object()))
+            state.batches.get(name).is_some_and(|seen| version(&**seen.object()) < version(&**written.object()))
         });
         let gone = |name: &String| !state.batches.contains_key(name);
         self.memory.retain(|name, _| !gone(name));
@@ -390,7 +390,8 @@ impl Worker {
     }
 }
 
-fn version(object: &NodeBatch) -> Option<u64> {
+/// The resource version of an object, to compare with another one of the same object.
+pub(in crate::provisioner) fn version(object: &impl ResourceExt) -> Option<u64> {
     object.resource_version().and_then(|version| version.parse().ok())
 }
 

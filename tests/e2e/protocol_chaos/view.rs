@@ -2,20 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use muster_api::crd::Gang;
 use tokio::sync::watch as channel;
+use tokio::time::MissedTickBehavior;
 
 use crate::support::{node_of, runs};
 
 /// GPUs of a node.
 const NODE: u32 = 8;
+/// Time between two questions to the API server.
+const BEAT: Duration = Duration::from_millis(100);
 /// Annotation of pods: the run they are of.
 pub(super) const RUN: &str = "example.com/run";
 
@@ -35,8 +39,11 @@ struct Inner {
     pods: BTreeMap<String, Member>,
     listed: BTreeMap<String, Member>,
     phases: BTreeMap<String, (String, Vec<String>)>,
-    /// Gangs of which some members but not all are bound, since when.
-    partial: BTreeMap<String, Instant>,
+    /// Answers of the API server, one every `BEAT` where it and this machine keep up. Nothing is bound or evicted while neither
+    /// does, so time is counted in them.
+    beats: u32,
+    /// Gangs of which some members but not all are bound, since which of them.
+    partial: BTreeMap<String, u32>,
     /// … and how long they may: from the commit to the last Binding, or from a loss to the eviction.
     allowed: Duration,
     longest: Duration,
@@ -59,6 +66,17 @@ impl View {
         let view = Self { inner: Arc::new(Mutex::new(inner)), version: channel::channel(0).0 };
         let (pods, gangs) =
             (Api::<Pod>::namespaced(client.clone(), namespace), Api::<Gang>::namespaced(client.clone(), namespace));
+        let (seen, asked) = (view.clone(), pods.clone());
+        tokio::spawn(async move {
+            let mut beat = tokio::time::interval(BEAT);
+            beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                beat.tick().await;
+                if asked.list_metadata(&ListParams::default().limit(1)).await.is_ok() {
+                    seen.inner.lock().unwrap().beats += 1;
+                }
+            }
+        });
         let seen = view.clone();
         tokio::spawn(async move {
             let mut stream = watcher(pods, watcher::Config::default()).default_backoff().boxed();
@@ -195,16 +213,17 @@ impl Inner {
                 self.wrong.push(format!("{node} of {NODE} GPUs bears {}", on.collect::<Vec<_>>().join(", ")));
             }
         }
-        let now = Instant::now();
+        let now = self.beats;
         let partial: Vec<String> = bound
             .into_iter()
             .filter(|(gang, count)| self.sizes.get(*gang).is_some_and(|size| count < size))
             .map(|(gang, _)| gang.to_owned())
             .collect();
         self.partial.retain(|gang, since| {
-            self.longest = self.longest.max(since.elapsed());
-            if since.elapsed() > self.allowed {
-                self.wrong.push(format!("{gang} stood in part for {} s", since.elapsed().as_secs()));
+            let elapsed = BEAT * (now - *since);
+            self.longest = self.longest.max(elapsed);
+            if elapsed > self.allowed {
+                self.wrong.push(format!("{gang} stood in part for {} s", elapsed.as_secs()));
             }
             partial.contains(gang)
         });

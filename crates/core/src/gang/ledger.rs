@@ -19,7 +19,7 @@ use crate::planner::plan::{GangRequest, Host, Plan, Policy, Problem, Report};
 use crate::topology::Levels;
 
 /// What a gang without assignments of its own may use: nodes assigned to nobody as a whole, all other assignments counted as
-/// used.
+/// used. And which pods of no gang a pass may do something about.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     book: Option<Book>,
