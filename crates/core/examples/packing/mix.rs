@@ -68,9 +68,9 @@ fn offer(number: u32, zone: &str, capacity_type: CapacityType) -> Offer {
     let gib = 1_i64 << 30;
     let amounts =
         |cpu: i64, memory: i64| Resources::from_iter([("cpu", cpu), ("memory", memory), ("pods", cores * 10)]);
-    // A tenth of a dollar per core and per 10^9 byte, whatever its capacity type.
-    let bytes = u64::try_from(cores * 2 * gib).unwrap_or(0);
-    let price = u64::from(number) * 100_000 + bytes / 10_000;
+    // A tenth of a dollar per core and per 10^9 byte, whatever its capacity type, as exact a multiple as families have: rounded
+    // for each type, four small ones would be a millionth cheaper than a large one.
+    let price = u64::from(number) * (100_000 + 2 * (1_u64 << 30) / 10_000);
     let name = format!("fake-{number}");
     let labels: BTreeMap<Arc<str>, Arc<str>> = [
         (ZONE, zone),
