@@ -4,6 +4,7 @@ pub(super) mod collect;
 mod effects;
 pub(super) mod fleets;
 pub(super) mod interruption;
+mod ladders;
 pub(super) mod pods;
 pub(super) mod ranking;
 mod supply;

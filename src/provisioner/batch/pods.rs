@@ -9,25 +9,24 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use muster_api::convert::ordinary as read;
 use muster_api::crd::{BatchOffer, Fill, NodeBatch, NodeBatchSpec, NodePool, SchedulerRefused, is_true};
 use muster_api::{batch_state, keys, pool_state};
 use muster_core::batch::reserves;
 use muster_core::ec2::CapacityType;
 use muster_core::gang::GangEvent;
-use muster_core::model::gang::Foreign;
 use muster_core::model::money::usd;
 use muster_core::model::names::PodUid;
 use muster_core::offering::Ledger;
 use muster_core::ordinary::{
-    self, Announced, Cause, Crowd, Disputes, Fruitless, InVain, Launch, Offered, Outcome, Placed, Purchases, Refusal,
-    Round, SchedulerRefusals, Seen, Unseen, Waiting, Window,
+    self, Announced, Cause, Crowd, Disputes, Fruitless, InVain, Launch, Outcome, Placed, Purchases, Refusal, Round,
+    SchedulerRefusals, Seen, Unseen, Window,
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::effects::absent;
+use super::ladders::{Ladders, Read};
 use crate::clock::now_real;
 use crate::cluster::{SeenBatch, State};
 use crate::provisioner::Context;
@@ -54,6 +53,8 @@ pub(in crate::provisioner) struct Pods {
     written: BTreeMap<Arc<str>, SchedulerRefused>,
     /// The pods that waited when they were last looked through.
     crowd: Crowd,
+    /// What was read of them for the last round.
+    ladders: Ladders,
     /// How long it took to find out whether a round is due.
     took: Duration,
 }
@@ -71,6 +72,7 @@ impl Pods {
             disputes: Disputes::default(),
             written: BTreeMap::new(),
             crowd: Crowd::default(),
+            ladders: Ladders::default(),
             took: Duration::ZERO,
         }
     }
@@ -132,14 +134,17 @@ impl Pods {
         let inputs = ledger::inputs(context, state, batches.iter().map(AsRef::as_ref));
         let mut left = Ledger::beside_all(&inputs);
         let offers::Offers { pools, most, offers } = offers::read(context, state, &left);
-        let (waiting, mut outcome) = {
+        let (ladders, waiting, mut outcome) = {
             let (context, state, disputes) = (Arc::clone(context), Arc::clone(state), self.disputes.clone());
             // A plan for thousands of pods takes its time; nobody else of this runtime waits for it.
+            let mut ladders = std::mem::take(&mut self.ladders);
             let round = move || {
-                let ladders = ladders(&state, waiting, &offers);
-                let mut outcome = Outcome { refused: ladders.refused, ..Outcome::default() };
-                let planned = ordinary::plan(&Round {
-                    waiting: ladders.waiting.clone(),
+                let preferred = ordinary::any_rather_keeps_off(&state.snapshot, &offers);
+                let pods =
+                    waiting.iter().filter_map(|uid| Some((state.snapshot.pods.get(uid)?, state.unbound.get(uid)?)));
+                let Read { waiting, refused } = ladders.read(pods, &state.namespaces, preferred);
+                let mut outcome = ordinary::plan(&Round {
+                    waiting: waiting.clone(),
                     snapshot: &state.snapshot,
                     batches,
                     pools,
@@ -152,13 +157,12 @@ impl Pods {
                     now: context.clock.now(),
                     now_real: now_real(),
                 });
-                let refused = std::mem::take(&mut outcome.refused);
-                outcome = planned;
                 outcome.refused.extend(refused);
-                (ladders.waiting, outcome)
+                (ladders, waiting, outcome)
             };
             tokio::task::spawn_blocking(round).await.context("plan pods of no gang")?
         };
+        self.ladders = ladders;
         let launches = std::mem::take(&mut outcome.launches);
         for launch in launches {
             if term.is_cancelled() {
@@ -474,42 +478,4 @@ fn digest(state: &State, usable: &BTreeSet<String>, known: &Learnt<'_>, crowd: u
     // Labels that a namespaceSelector may ask for: another map is published where one of them changed.
     Arc::as_ptr(&state.namespaces).hash(&mut hasher);
     hasher.finish()
-}
-
-struct Ladders {
-    waiting: Vec<Waiting>,
-    refused: Vec<Refusal>,
-}
-
-/// Pods as the planner sees them; what carries a constraint that nobody models is refused by its name.
-fn ladders(state: &State, waiting: Vec<PodUid>, offers: &[Offered]) -> Ladders {
-    let preferred = ordinary::any_rather_keeps_off(&state.snapshot, offers);
-    let mut ladders = Ladders { waiting: Vec::new(), refused: Vec::new() };
-    for uid in waiting {
-        let (Some(pod), Some(object)) = (state.snapshot.pods.get(&uid), state.unbound.get(&uid)) else { continue };
-        if pod.foreign == Foreign::OfGang {
-            let why = ordinary::FOREIGN_MEMBER.into();
-            ladders.refused.push(Refusal { pod: uid, cause: Cause::NoOfferFits, why });
-            continue;
-        }
-        let shape = match &pod.shape {
-            Ok(shape) => shape,
-            Err(why) => {
-                ladders.refused.push(Refusal { pod: uid, cause: Cause::NoOfferFits, why: Arc::clone(why) });
-                continue;
-            }
-        };
-        if let Some(what) = read::unmodelled(shape).into_iter().next() {
-            let why = format!("carries a constraint that is not supported: {what}").into();
-            ladders.refused.push(Refusal { pod: uid, cause: Cause::NoOfferFits, why });
-            continue;
-        }
-        let mut kind = read::kind(object, shape, &state.namespaces, preferred);
-        let annotations = object.metadata.annotations.as_ref();
-        kind.required.existing_only =
-            annotations.and_then(|all| all.get(keys::DO_NOT_PROVISION)).is_some_and(|value| value == "true");
-        let ladder = (0..=kind.preferences.len()).map(|dropped| kind.class(dropped)).collect();
-        ladders.waiting.push(Waiting { pod: Arc::clone(pod), ladder });
-    }
-    ladders
 }

@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use super::joining::Joining;
 use super::waiting::Waiting;
 use crate::model::names::ObjectKey;
@@ -52,7 +54,9 @@ impl Ground {
             nodes.push(one.existing.clone());
         }
         // Where no pod that waits has a constraint, only those that keep others off make a difference.
-        let counted = waiting.iter().flat_map(|one| &one.ladder).any(|class| class.all_rules().next().is_some());
+        let ladders: FxHashMap<_, _> = waiting.iter().map(|one| (Arc::as_ptr(&one.ladder), &one.ladder)).collect();
+        let mut classes = ladders.values().flat_map(|ladder| ladder.iter());
+        let counted = classes.any(|class| class.all_rules().next().is_some());
         for pod in snapshot.pods.values().filter(|pod| pod.holds_capacity()) {
             let neighbour = &pod.neighbour;
             let counts = counted || !neighbour.keeps_away.is_empty() || !neighbour.keeps_off.is_empty();

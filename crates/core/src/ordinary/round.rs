@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use rustc_hash::FxHashMap;
 
 use super::choice::{Choice, Claimants, Key, choice};
 use super::class::{Parts, digest_of, parts};
@@ -225,18 +226,7 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     let hosts_come = others_come(&round.batches, round.snapshot, &under_way);
     let base = Problem { nodes, standing, attached, pools, offers, hosts_come, ..Problem::default() };
     let planned = |rest: &[usize]| {
-        let ladder = |index: &usize| {
-            let mut ladder = round.waiting[*index].ladder.clone();
-            let class = classes[*index].as_deref();
-            if let Some(off) = class.and_then(|class| barred.get(class)) {
-                ladder.iter_mut().for_each(|class| class.kept_off.clone_from(off));
-            }
-            if let Some(from) = class.and_then(|class| round.disputes.no_places_before(class, round.now_real)) {
-                ladder.iter_mut().for_each(|class| class.newer_than = Some(from));
-            }
-            ladder
-        };
-        let ladders: Vec<Vec<Class>> = rest.iter().map(ladder).collect();
+        let ladders: Vec<Arc<[Class]>> = barred_ladders(round, &classes, rest, &barred);
         let claimants = rest.iter().zip(&ladders);
         let claimants = claimants.map(|(index, ladder)| Claimant { pod: &round.waiting[*index].pod, ladder });
         packing::settle(&base, &claimants.collect::<Vec<_>>(), &ahead(round, rest))
@@ -282,6 +272,32 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     }
     outcome.refused.extend(late);
     outcome
+}
+
+/// What is planned of these pods, without what is not launched for their classes.
+fn barred_ladders(
+    round: &Round<'_>,
+    classes: &[Option<String>],
+    rest: &[usize],
+    barred: &BTreeMap<&str, BTreeSet<Bar>>,
+) -> Vec<Arc<[Class]>> {
+    let mut known: FxHashMap<(*const [Class], &str), Arc<[Class]>> = FxHashMap::default();
+    let of = |index: &usize| {
+        let ladder = &round.waiting[*index].ladder;
+        let Some(class) = classes[*index].as_deref() else { return Arc::clone(ladder) };
+        let off = barred.get(class);
+        let from = round.disputes.no_places_before(class, round.now_real);
+        if off.is_none() && from.is_none() {
+            return Arc::clone(ladder);
+        }
+        let one = known.entry((Arc::as_ptr(ladder), class)).or_insert_with(|| {
+            let barred =
+                |class: &Class| Class { kept_off: off.cloned().unwrap_or_default(), newer_than: from, ..class.clone() };
+            ladder.iter().map(barred).collect()
+        });
+        Arc::clone(one)
+    };
+    rest.iter().map(of).collect()
 }
 
 /// Pods whose claims are not to be had: those with a node, and those that wait and whose node is on its way.

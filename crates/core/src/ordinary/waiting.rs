@@ -10,6 +10,7 @@ use crate::packing::Class;
 pub struct Waiting {
     /// The pod.
     pub pod: Arc<Pod>,
-    /// Its class with every preference kept first, then with one less at a time; the last has only what is required.
-    pub ladder: Vec<Class>,
+    /// Its class with every preference kept first, then with one less at a time; the last has only what is required. Pods that are
+    /// alike had better share one: it is looked at once for all of them.
+    pub ladder: Arc<[Class]>,
 }

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use super::problem::{Basis, Class, Place, Plan, Problem, forget_labels};
 use super::unclaimed::Unclaimed;
 use super::volumes;
@@ -23,7 +25,7 @@ pub struct Claimant<'a> {
     /// The pod.
     pub pod: &'a Pod,
     /// Its class with every preference kept first; the last has only what is required.
-    pub ladder: &'a [Class],
+    pub ladder: &'a Arc<[Class]>,
 }
 
 /// A plan, and who is not part of it.
@@ -215,16 +217,27 @@ impl Round<'_> {
     }
 
     fn problem(&self, all: &[usize], unclaimed: &Unclaimed<'_>) -> Problem {
-        let pods: Vec<&Pod> = all.iter().map(|number| self.pods[*number].pod).collect();
-        let ladder = |number: &usize| {
-            let mut ladder = self.pods[*number].ladder.to_vec();
-            ladder.iter_mut().for_each(|class| unclaimed.pin(*number, class));
-            ladder
-        };
-        let mut ladders: Vec<Vec<Class>> = all.iter().map(ladder).collect();
+        // Of pods that share a ladder and have no volumes one is looked at for all.
+        let mut known: FxHashMap<*const [Class], usize> = FxHashMap::default();
+        let (mut pods, mut ladders): (Vec<&Pod>, Vec<Vec<Class>>) = Default::default();
+        let mut looked_at = Vec::with_capacity(all.len());
+        for number in all {
+            let Claimant { pod, ladder } = self.pods[*number];
+            let next = ladders.len();
+            let has_volumes = unclaimed.is_given_any(*number) || pod.attachments().next().is_some();
+            let at = if has_volumes { next } else { *known.entry(Arc::as_ptr(ladder)).or_insert(next) };
+            if at == next {
+                let mut ladder = ladder.to_vec();
+                ladder.iter_mut().for_each(|class| unclaimed.pin(*number, class));
+                pods.push(pod);
+                ladders.push(ladder);
+            }
+            looked_at.push(at);
+        }
         volumes::share(self.base, &pods, &mut ladders);
         forget_labels(&mut ladders, &self.base.standing);
-        let Problem { classes, kinds, pods, .. } = Problem::of(ladders);
+        let Problem { classes, kinds, pods: kind_of, .. } = Problem::of(ladders);
+        let pods = looked_at.into_iter().map(|at| kind_of[at]).collect();
         Problem { classes, kinds, pods, ..self.base.clone() }
     }
 }

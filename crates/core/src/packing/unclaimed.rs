@@ -128,6 +128,11 @@ impl<'a> Unclaimed<'a> {
         }
     }
 
+    /// Whether the pod has been given volumes.
+    pub(super) fn is_given_any(&self, number: usize) -> bool {
+        self.of_pod.get(&number).is_some_and(|own| !own.is_empty())
+    }
+
     /// Pins the pod to where it reaches the volumes that it was given.
     pub(super) fn pin(&self, number: usize, class: &mut Class) {
         let own = self.of_pod.get(&number).into_iter().flatten().map(|claim| &self.claims[*claim]);

@@ -108,7 +108,7 @@ impl Setup {
             let rules = labels.get("app").and_then(|app| self.rules.get(app)).cloned().unwrap_or_default();
             let namespace = Arc::clone(&pod.key.namespace);
             let class = Class { shape, namespace, labels, rules, ..Class::default() };
-            Waiting { pod: Arc::new(pod.clone()), ladder: vec![class] }
+            Waiting { pod: Arc::new(pod.clone()), ladder: [class].into() }
         };
         plan(&Round {
             waiting: self.pods.iter().filter(|pod| is_waiting(pod)).map(of).collect(),

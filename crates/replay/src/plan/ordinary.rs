@@ -96,9 +96,9 @@ impl Planning<'_> {
         }
         let base = self.base_of(&nodes, namespaces);
         let ladder = |one: &Planned| (0..=one.kind.preferences.len()).map(|dropped| one.kind.class(dropped)).collect();
-        let ladders: Vec<Vec<Class>> = planned.iter().map(ladder).collect();
+        let ladders: Vec<Arc<[Class]>> = planned.iter().map(ladder).collect();
         let claimant = |(one, ladder): (&Planned, _)| Claimant { pod: &pending[one.entry].core, ladder };
-        let claimants = planned.iter().zip(ladders.iter().map(Vec::as_slice)).map(claimant);
+        let claimants = planned.iter().zip(&ladders).map(claimant);
         let ahead: Vec<&Pod> = self.users.iter().map(|pod| &**pod).collect();
         let settled = packing::settle(&base, &claimants.collect::<Vec<_>>(), &ahead);
         let Settled { mut problem, mut plan, pods, unplaced, refused: late } = settled;

@@ -123,7 +123,7 @@ impl Rounds {
         let mut left = Ledger::beside_all(&supply.inputs(batches.iter().map(|batch| &**batch), now));
         let (pools, offers) = offers(sim, lessons, &left);
         let outcome = plan(&Round {
-            waiting: waiting.iter().map(|pod| Waiting { pod: Arc::clone(pod), ladder: vec![class(pod)] }).collect(),
+            waiting: waiting.iter().map(|pod| Waiting { pod: Arc::clone(pod), ladder: [class(pod)].into() }).collect(),
             snapshot: &view.snapshot,
             batches,
             most: vec![100; pools.len()],
