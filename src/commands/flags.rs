@@ -88,7 +88,7 @@ pub(crate) struct Flags {
     /// `muster`.
     #[arg(long, value_name = "NAME")]
     pub(crate) scheduler_name: Vec<String>,
-    /// Instance types and prices; without it a built-in table.
+    /// Instance types and prices; without it a built-in table of types for distributed training.
     #[arg(long, value_name = "FILE")]
     pub(crate) catalogue: Option<PathBuf>,
     /// The moment to plan for; without it that of the recording, else the newest one in the dump.

@@ -209,6 +209,17 @@ impl Catalogue {
         }
     }
 
+    /// That no type meets the requirements of a pool.
+    pub(crate) fn no_type_meets(&self) -> String {
+        let stated =
+            format!("spec.template.spec.requirements: no type of the catalogue {} meets all of them", self.name);
+        // Only the built-in one has a day.
+        match self.as_of {
+            Some(_) => format!("{stated}; it has types for distributed training alone, others come with --catalogue"),
+            None => stated,
+        }
+    }
+
     /// A file: `{"version", "name", "types": […], "prices": [{"type", "zone", "market", "usdMicroPerHour"}]}`. A type with
     /// `capacity` is described by labels and amounts, any other has the fields of [`InstanceTypeInfo`]. Without a name it is
     /// called like its file.

@@ -5,6 +5,7 @@
 
 mod constraints;
 mod objects;
+mod storage;
 
 use std::collections::BTreeSet;
 

@@ -267,11 +267,7 @@ fn one(
     // Types that are described by labels alone are for ordinary pods; whether any is allowed is found there.
     let described = !catalogue.described.is_empty();
     if types.is_empty() && !described {
-        return Err(format!(
-            "spec.template.spec.requirements: no type of the catalogue {} meets all of them",
-            catalogue.name
-        )
-        .into());
+        return Err(catalogue.no_type_meets().into());
     }
     let others = catalogue.described.values().map(|known| &known.capacity);
     if let Some(why) = rules::unknown_limit_of(pool, types.iter(), others) {

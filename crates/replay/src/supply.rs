@@ -168,10 +168,7 @@ impl Supply {
             }
         }
         if allowed(self) == before {
-            return Err(format!(
-                "spec.template.spec.requirements: no type of the catalogue {} meets all of them",
-                catalogue.name
-            ));
+            return Err(catalogue.no_type_meets());
         }
         self.pools.push(packing::Pool {
             name: pools::name(pool).into(),

@@ -17,7 +17,7 @@ pub(super) fn pods_on<'a>(case: &Case<'a>, status: &BatchStatus) -> Vec<&'a Pod>
         entry.node.is_of(&one.id).then(|| entry.node.name.as_str())
     };
     let nodes: BTreeSet<&str> = status.members().filter_map(ours).collect();
-    let mut pods: Vec<&Pod> = nodes.into_iter().flat_map(|node| case.standing.on(node)).copied().collect();
+    let mut pods: Vec<&Pod> = nodes.into_iter().flat_map(|node| case.standing.on(node)).collect();
     pods.sort_by(|one, other| one.key.cmp(&other.key));
     pods
 }
@@ -33,7 +33,7 @@ pub(super) fn is_stuck(case: &Case<'_>, pod: &Pod) -> bool {
 
 /// Whether pods are stuck on the node of an instance.
 pub(super) fn is_dead(case: &Case<'_>, one: &BatchMember) -> bool {
-    case.node_of(one).is_some_and(|node| case.standing.on(node.name.as_str()).iter().any(|pod| is_stuck(case, pod)))
+    case.node_of(one).is_some_and(|node| case.standing.on(node.name.as_str()).any(|pod| is_stuck(case, pod)))
 }
 
 /// Takes note of since when pods are stuck on nodes of a gang. It is written down: a process that starts does not wait again.

@@ -24,7 +24,7 @@ use crate::model::batch::{
     AttemptOutcome, Batch, BatchMember, BatchOffer, BatchPhase, BatchStatus, Loss, LossCause, MemberState,
 };
 use crate::model::event::GangEvent;
-use crate::model::gang::{Membership, Pod};
+use crate::model::gang::Pod;
 use crate::model::launch::{CapacityType, MAX_OVERRIDES, Pool as Offering};
 use crate::model::names::{InstanceId, NodeName};
 use crate::model::node::Node;
@@ -657,14 +657,12 @@ fn occupied(case: &Case<'_>, status: &BatchStatus) -> Occupied {
 fn waiting_shapes<'a>(case: &Case<'a>) -> BTreeMap<&'a Shape, bool> {
     let waits = |pod: &&Arc<Pod>| {
         let profile = pod.ours || !pod.foreign.is_other();
-        let single = pod.membership == Membership::Single && profile && !pod.daemon;
-        let bindable = pod.foreign_gate.is_none() && pod.claims.awaits.is_none();
-        single && pod.is_live() && pod.node.is_none() && bindable
+        profile && !pod.daemon && pod.foreign_gate.is_none() && pod.claims.awaits.is_none()
     };
     let now = case.world.now_real;
     let has_come = |pod: &Pod| pod.created.is_some_and(|created| now.duration_since(created) < SCHEDULER_RETRIES);
     let mut shapes: BTreeMap<&Shape, bool> = BTreeMap::new();
-    for pod in case.world.snapshot.pods.values().filter(waits) {
+    for pod in case.world.snapshot.pods.unplaced().filter(waits) {
         let Ok(shape) = pod.shape.as_deref() else { continue };
         *shapes.entry(shape).or_default() |= has_come(pod) && !pod.is_unschedulable();
     }

@@ -562,7 +562,7 @@ fn terminate_replaced(case: &Case<'_>) -> Step<Left> {
         let on = |node: &str| {
             // No kubelet is there to end what was deleted: it would keep the machine for ever.
             let ends = case.is_ready(&NodeName::from(node));
-            case.standing.on(node).iter().any(|pod| ends || !pod.deleting)
+            case.standing.on(node).any(|pod| ends || !pod.deleting)
         };
         // Pods on a Node of its name that is another instance's are not on it.
         let is_others = |node: &str| case.node(node).is_some_and(|node| !node.is_of(&instance.id));

@@ -1,42 +1,29 @@
-//! What stands on nodes, looked through once for all batches of a pass: each of them asks on every change of the cluster.
+//! What stands on nodes: each batch asks for its own on every change of the cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::model::gang::Pod;
+use crate::model::pods::Pods;
 use crate::model::snapshot::Snapshot;
 
-/// Pods by node.
-#[derive(Debug, Default)]
+/// Pods on nodes, and on their way to them.
+#[derive(Debug)]
 pub(super) struct Standing<'a> {
-    /// Those that hold capacity and are of no DaemonSet, also where their Node is gone.
-    occupants: BTreeMap<&'a str, Vec<&'a Pod>>,
+    pods: &'a Pods,
     /// Nodes that a pod which is not bound is nominated for, or pinned to.
     nominated: BTreeSet<&'a str>,
 }
 
 impl<'a> Standing<'a> {
-    /// Looks through all pods.
+    /// Looks through those that are on their way.
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
-        let mut standing = Self::default();
-        for pod in snapshot.pods.values() {
-            match &pod.node {
-                Some(node) if pod.holds_capacity() && !pod.daemon => {
-                    standing.occupants.entry(node.as_str()).or_default().push(pod);
-                }
-                Some(_) => {}
-                None if pod.is_live() => {
-                    let nodes = pod.nominated.iter().chain(&pod.pinned);
-                    standing.nominated.extend(nodes.map(|node| node.as_str()));
-                }
-                None => {}
-            }
-        }
-        standing
+        let nodes = snapshot.pods.sent().flat_map(|pod| pod.nominated.iter().chain(&pod.pinned));
+        Self { pods: &snapshot.pods, nominated: nodes.map(|node| node.as_str()).collect() }
     }
 
-    /// Pods that hold capacity on a node.
-    pub(super) fn on(&self, node: &str) -> &[&'a Pod] {
-        self.occupants.get(node).map_or(&[], Vec::as_slice)
+    /// Pods that hold capacity on a node and are of no DaemonSet, also where their Node is gone.
+    pub(super) fn on(&self, node: &str) -> impl Iterator<Item = &'a Pod> {
+        self.pods.standing_on(node).filter(|pod| !pod.daemon).map(AsRef::as_ref)
     }
 
     /// Whether a pod that is not bound is nominated to a node.

@@ -131,7 +131,7 @@ pub(super) fn runs_members_unknown(case: &Case<'_>) -> bool {
         .filter(|entry| entry.node.labels.get(TAG_BATCH).is_some_and(of_batch))
         .map(|entry| entry.node.name.as_str())
         .collect();
-    let pods: Vec<&Pod> = nodes.into_iter().flat_map(|node| case.standing.on(node)).copied().collect();
+    let pods: Vec<&Pod> = nodes.into_iter().flat_map(|node| case.standing.on(node)).collect();
     members(&pods) > 0
 }
 

@@ -67,7 +67,7 @@ impl Apart {
             let own = pod.is_live() && pod.membership.gang() == Some(gang);
             *(if own { &mut met.own } else { &mut met.others }) += 1;
         };
-        let placed = || snapshot.pods.values().filter(|pod| pod.occupied_node().is_some()).cloned();
+        let placed = || snapshot.pods.placed().cloned();
         let by_namespace = || self.placed.get_or_init(|| grouped(placed(), |pod| pod));
         match &named {
             None => by_namespace().values().flatten().for_each(&mut stands),

@@ -55,7 +55,7 @@ impl Working<'_> {
         let pods = &self.snapshot.pods;
         let found = self.terminating.get_or_insert_with(|| {
             let mut found: BTreeMap<NodeName, Vec<Arc<Pod>>> = BTreeMap::new();
-            for pod in pods.values().filter(|pod| pod.deleting && pod.holds_capacity()) {
+            for pod in pods.standing().filter(|pod| pod.deleting) {
                 if let Some(node) = &pod.node {
                     found.entry(node.clone()).or_default().push(Arc::clone(pod));
                 }

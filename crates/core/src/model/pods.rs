@@ -10,13 +10,14 @@ use imbl::{GenericHashMap, OrdMap};
 use rustc_hash::FxBuildHasher;
 
 use crate::model::gang::{Membership, Pod};
-use crate::model::names::{ObjectKey, PodUid};
+use crate::model::names::{NodeName, ObjectKey, PodUid};
 
 type ByUid = GenericHashMap<PodUid, Arc<Pod>, FxBuildHasher, DefaultSharedPtr>;
 type InOrder = OrdMap<(ObjectKey, PodUid), Arc<Pod>>;
+type ByNode = OrdMap<(NodeName, PodUid), Arc<Pod>>;
 
-/// Pods by UID. A cluster has mostly pods that run: whoever looks for those that wait must not look at all of them, since it does so
-/// whenever one of them changes.
+/// Pods by UID. A cluster has mostly pods that run, or for hours a crowd that waits: whoever looks for some of them must not look at
+/// all, since it does so whenever one of them changes.
 #[derive(Clone, Debug, Default)]
 pub struct Pods {
     all: ByUid,
@@ -24,24 +25,46 @@ pub struct Pods {
     unplaced: InOrder,
     /// Pods that have not ended and of which it is not known whether they are of a gang.
     unknown: InOrder,
+    /// Live pods without a node that are nominated for one, or pinned to one.
+    sent: InOrder,
+    /// Pods that hold capacity on a node.
+    standing: ByNode,
 }
 
+/// What pods are kept in order of their names for.
+type Of = fn(&Pod) -> bool;
+
 impl Pods {
+    fn in_order(&mut self) -> [(&mut InOrder, Of); 3] {
+        [(&mut self.unplaced, is_unplaced), (&mut self.unknown, is_unknown), (&mut self.sent, is_sent)]
+    }
+
     /// Puts a pod in, and answers what was known of it before.
     pub fn insert(&mut self, uid: PodUid, pod: Arc<Pod>) -> Option<Arc<Pod>> {
-        let before = self.all.get(&uid).map(AsRef::as_ref);
-        keep(&mut self.unplaced, is_unplaced, &uid, before, &pod);
-        keep(&mut self.unknown, is_unknown, &uid, before, &pod);
+        let before = self.all.get(&uid).cloned();
+        for (pods, of) in self.in_order() {
+            keep(pods, of, &uid, before.as_deref(), &pod);
+        }
+        let (was, is) = (before.as_deref().and_then(stands_on), stands_on(&pod));
+        if let Some(node) = was.filter(|_| was != is) {
+            self.standing.remove(&(node.clone(), uid.clone()));
+        }
+        if let Some(node) = is {
+            self.standing.insert((node.clone(), uid.clone()), Arc::clone(&pod));
+        }
         self.all.insert(uid, pod)
     }
 
     /// Takes a pod out.
     pub fn remove(&mut self, uid: &PodUid) -> Option<Arc<Pod>> {
         let before = self.all.remove(uid)?;
-        for (pods, of) in [(&mut self.unplaced, is_unplaced as fn(&Pod) -> bool), (&mut self.unknown, is_unknown)] {
+        for (pods, of) in self.in_order() {
             if of(&before) {
                 pods.remove(&(before.key.clone(), uid.clone()));
             }
+        }
+        if let Some(node) = stands_on(&before) {
+            self.standing.remove(&(node.clone(), uid.clone()));
         }
         Some(before)
     }
@@ -80,6 +103,28 @@ impl Pods {
     #[must_use]
     pub fn unplaced_now(&self) -> Unplaced {
         Unplaced(self.unplaced.clone())
+    }
+
+    /// Pods that hold capacity on a node, also where their Node is gone, by node and UID.
+    pub fn standing(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.standing.values()
+    }
+
+    /// Pods that hold capacity on this node, by UID. In time of how many there are.
+    pub fn standing_on<'p>(&'p self, node: &str) -> impl Iterator<Item = &'p Arc<Pod>> {
+        let node = NodeName::new(node);
+        let from = (node.clone(), PodUid::new(""));
+        self.standing.range(from..).take_while(move |((of, _), _)| *of == node).map(|(_, pod)| pod)
+    }
+
+    /// Live pods without a node that are nominated for one, or pinned to one, by namespace, name and UID.
+    pub fn sent(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.sent.values()
+    }
+
+    /// Pods that hold capacity on a node or are about to: see [`Pod::occupied_node`].
+    pub fn placed(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.standing().chain(self.sent().filter(|pod| pod.occupied_node().is_some()))
     }
 
     /// Pods that have not ended and of which it is not known whether they are of a gang, by namespace, name and UID.
@@ -130,8 +175,16 @@ fn is_unknown(pod: &Pod) -> bool {
     pod.membership == Membership::Unknown && !pod.ended
 }
 
+fn is_sent(pod: &Pod) -> bool {
+    pod.node.is_none() && pod.is_live() && (pod.nominated.is_some() || pod.pinned.is_some())
+}
+
+fn stands_on(pod: &Pod) -> Option<&NodeName> {
+    pod.node.as_ref().filter(|_| pod.holds_capacity())
+}
+
 /// Keeps `pods` to those that are `of` them. Most pods neither were nor are: nothing is looked up for them.
-fn keep(pods: &mut InOrder, of: fn(&Pod) -> bool, uid: &PodUid, before: Option<&Pod>, now: &Arc<Pod>) {
+fn keep(pods: &mut InOrder, of: Of, uid: &PodUid, before: Option<&Pod>, now: &Arc<Pod>) {
     if let Some(before) = before.filter(|before| of(before) && !(of(now) && before.key == now.key)) {
         pods.remove(&(before.key.clone(), uid.clone()));
     }

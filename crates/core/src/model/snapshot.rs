@@ -178,10 +178,8 @@ impl Snapshot {
     /// Pods that hold capacity on any of these nodes, whoever they belong to; pods of DaemonSets go with their node and do
     /// not count. A pod on a node that is gone runs no more, however long its object stays.
     pub fn occupants<'a>(&'a self, nodes: &BTreeSet<&str>) -> impl Iterator<Item = &'a Arc<Pod>> {
-        let here = move |node: &NodeName| nodes.contains(node.as_str()) && self.nodes.contains_key(node);
-        let occupies =
-            move |pod: &&Arc<Pod>| pod.holds_capacity() && !pod.daemon && pod.node.as_ref().is_some_and(here);
-        self.pods.values().filter(occupies)
+        let there = nodes.iter().filter(|node| self.nodes.contains_key(**node));
+        there.flat_map(|node| self.pods.standing_on(node)).filter(|pod| !pod.daemon)
     }
 
     /// The gang object of a pod, if the pod is a member and the object is known.

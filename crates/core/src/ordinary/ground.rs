@@ -57,7 +57,7 @@ impl Ground {
         let ladders: FxHashMap<_, _> = waiting.iter().map(|one| (Arc::as_ptr(&one.ladder), &one.ladder)).collect();
         let mut classes = ladders.values().flat_map(|ladder| ladder.iter());
         let counted = classes.any(|class| class.all_rules().next().is_some());
-        for pod in snapshot.pods.values().filter(|pod| pod.holds_capacity()) {
+        for pod in snapshot.pods.standing() {
             let neighbour = &pod.neighbour;
             let counts = counted || !neighbour.keeps_away.is_empty() || !neighbour.keeps_off.is_empty();
             if !counts && pod.attachments().next().is_none() {

@@ -305,7 +305,7 @@ fn ahead<'a>(round: &'a Round<'_>, rest: &[usize]) -> Vec<&'a Pod> {
     let waits: BTreeSet<usize> = rest.iter().copied().collect();
     let joining = (0..round.waiting.len()).filter(|index| !waits.contains(index));
     let joining = joining.map(|index| &*round.waiting[index].pod);
-    let standing = round.snapshot.pods.values().filter(|pod| pod.occupied_node().is_some()).map(|pod| &**pod);
+    let standing = round.snapshot.pods.placed().map(|pod| &**pod);
     let claims = |pod: &&Pod| !pod.claims.one_pod.is_empty() || !pod.claims.taken.is_empty();
     standing.chain(joining).filter(claims).collect()
 }

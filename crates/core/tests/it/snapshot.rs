@@ -32,18 +32,21 @@ fn whoever_runs_on_a_node_occupies_it_member_or_not_but_no_daemon_and_nobody_who
     assert_eq!(found, ["leaves", "of-gang", "of-nobody"]);
 }
 
-/// A pod with what decides whether it waits: its UID, its name, since an API server restored from backup may show another one under a
-/// UID, its membership, its node, and how far it is.
+/// A pod with what decides whether it waits or stands: its UID, its name, since an API server restored from backup may show another one
+/// under a UID, its membership, the nodes that it is on, nominated for and pinned to, and how far it is.
 fn drawn() -> impl Strategy<Value = Pod> {
-    (0..6_u8, 0..3_u8, 0..3_u8, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(uid, name, membership, bound, ended, deleting)| Pod {
+    let node = || (0..3_u8).prop_map(|number| (number > 0).then(|| NodeName::from(format!("n{number}"))));
+    (0..6_u8, 0..3_u8, 0..3_u8, node(), node(), node(), any::<bool>(), any::<bool>()).prop_map(
+        |(uid, name, membership, bound, nominated, pinned, ended, deleting)| Pod {
             uid: PodUid::from(format!("uid-{uid}")),
             membership: match membership {
                 0 => Membership::Single,
                 1 => Membership::Unknown,
                 _ => member("m", "train", RankClaim::Missing).membership,
             },
-            node: bound.then(|| NodeName::from("n1")),
+            node: bound,
+            nominated,
+            pinned,
             ended,
             deleting,
             ..pod(&format!("p{name}"), &shape(0))
@@ -53,7 +56,7 @@ fn drawn() -> impl Strategy<Value = Pod> {
 
 proptest! {
     #[test]
-    fn pods_that_wait_are_those_that_a_look_at_every_pod_finds(
+    fn pods_that_wait_and_pods_on_nodes_are_those_that_a_look_at_every_pod_finds(
         changes in proptest::collection::vec((drawn(), any::<bool>()), 0..40)
     ) {
         let (mut pods, mut all) = (Pods::default(), BTreeMap::new());
@@ -78,6 +81,22 @@ proptest! {
             prop_assert_eq!(before.are_those_of(&pods), same);
             let unknown = of(|pod| pod.membership == Membership::Unknown && !pod.ended);
             prop_assert_eq!(pods.unknown().cloned().collect::<Vec<_>>(), unknown);
+            let sent = of(|pod| {
+                let sent = pod.nominated.is_some() || pod.pinned.is_some();
+                sent && pod.node.is_none() && !pod.ended && !pod.deleting
+            });
+            prop_assert_eq!(pods.sent().cloned().collect::<Vec<_>>(), sent);
+            let mut standing = of(|pod| pod.node.is_some() && !pod.ended);
+            standing.sort_by_key(|pod| (pod.node.clone(), pod.uid.clone()));
+            prop_assert_eq!(pods.standing().cloned().collect::<Vec<_>>(), standing.clone());
+            for node in ["n", "n1", "n2", "n3"] {
+                let here: Vec<_> = standing.iter().filter(|pod| pod.node.as_ref().is_some_and(|of| of.as_str() == node)).collect();
+                prop_assert_eq!(pods.standing_on(node).collect::<Vec<_>>(), here);
+            }
+            let names = |pods: Vec<Arc<Pod>>| pods.into_iter().map(|pod| pod.uid.clone()).collect::<BTreeSet<_>>();
+            let placed = of(|pod| pod.occupied_node().is_some());
+            prop_assert_eq!(pods.placed().count(), placed.len());
+            prop_assert_eq!(names(pods.placed().cloned().collect()), names(placed));
         }
     }
 }

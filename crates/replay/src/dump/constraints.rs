@@ -116,7 +116,7 @@ fn neighbours(one: &PodAffinityTerm, path: &str) -> Result<(), String> {
     selector(one.namespace_selector.as_ref(), &format!("{path}.namespaceSelector"))
 }
 
-fn selector(of: Option<&LabelSelector>, path: &str) -> Result<(), String> {
+pub(super) fn selector(of: Option<&LabelSelector>, path: &str) -> Result<(), String> {
     let requirements = of.and_then(|of| of.match_expressions.as_ref()).into_iter().flatten();
     for (index, one) in requirements.enumerate() {
         let path = format!("{path}.matchExpressions[{index}]");
@@ -127,7 +127,7 @@ fn selector(of: Option<&LabelSelector>, path: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn term(one: &NodeSelectorTerm, path: &str) -> Result<(), String> {
+pub(super) fn term(one: &NodeSelectorTerm, path: &str) -> Result<(), String> {
     for (index, one) in one.match_expressions.iter().flatten().enumerate() {
         requirement(one, &format!("{path}.matchExpressions[{index}]"))?;
     }
@@ -169,11 +169,11 @@ fn weight(weight: i32, path: &str) -> Result<(), String> {
     if (1..=100).contains(&weight) { Ok(()) } else { wrong(path, "weight", weight, "has to be between 1 and 100") }
 }
 
-fn filled(text: &str, path: &str, field: &str) -> Result<(), String> {
+pub(super) fn filled(text: &str, path: &str, field: &str) -> Result<(), String> {
     if text.is_empty() { wrong(path, field, text, "is empty") } else { Ok(()) }
 }
 
-fn one_of(text: &str, known: &[&str], path: &str, field: &str) -> Result<(), String> {
+pub(super) fn one_of(text: &str, known: &[&str], path: &str, field: &str) -> Result<(), String> {
     if known.contains(&text) {
         return Ok(());
     }
@@ -185,6 +185,6 @@ fn list(values: &[String]) -> String {
     format!("[{}]", values.join(", "))
 }
 
-fn wrong(path: &str, field: &str, value: impl Display, why: &str) -> Result<(), String> {
+pub(super) fn wrong(path: &str, field: &str, value: impl Display, why: &str) -> Result<(), String> {
     Err(format!("{path}.{field}: `{value}` {why}"))
 }

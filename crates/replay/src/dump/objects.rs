@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::Segment;
 
-use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError, Runtime, constraints};
+use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError, Runtime, constraints, storage};
 use crate::record::{self, Record};
 use crate::{gangs, kinds, passes};
 
@@ -128,10 +128,26 @@ impl Dump {
                     }
                 }
             }
-            "PersistentVolumeClaim" => self.volumes.apply_claim(&from(&object)?),
-            "PersistentVolume" => self.volumes.apply_volume(&from(&object)?),
-            "StorageClass" => self.volumes.apply_class(&from(&object)?),
-            "CSINode" => self.volumes.apply_limits(&from(&object)?),
+            "PersistentVolumeClaim" => {
+                let one = from(&object)?;
+                storage::claim(&one)?;
+                self.volumes.apply_claim(&one);
+            }
+            "PersistentVolume" => {
+                let one = from(&object)?;
+                storage::volume(&one)?;
+                self.volumes.apply_volume(&one);
+            }
+            "StorageClass" => {
+                let one = from(&object)?;
+                storage::class(&one)?;
+                self.volumes.apply_class(&one);
+            }
+            "CSINode" => {
+                let one = from(&object)?;
+                storage::limits(&one)?;
+                self.volumes.apply_limits(&one);
+            }
             "DeviceClass" => self.devices.apply_class(&from(&object)?),
             "ResourceSlice" => self.devices.apply_slice(&from(&object)?),
             "ResourceClaim" => self.devices.apply_claim(&from(&object)?),

@@ -126,6 +126,60 @@ fn a_constraint_that_the_api_server_refuses_is_named_by_field_and_value_and_the_
 }
 
 #[test]
+fn what_no_volume_can_have_is_named_by_field_and_value_and_the_rest_goes_on() {
+    let of = |kind: &str, fields: &str| {
+        let group = if kind.starts_with("Persistent") { "v1" } else { "storage.k8s.io/v1" };
+        format!("apiVersion: {group}\nkind: {kind}\nmetadata: {{name: bad, namespace: d}}\n{fields}\n---\n")
+    };
+    let claim = |field: &str| of("PersistentVolumeClaim", &format!("spec: {{{field}}}"));
+    let volume = |field: &str| of("PersistentVolume", &format!("spec: {{{field}}}"));
+    let class = |field: &str| of("StorageClass", &format!("provisioner: ebs.csi.aws.com\n{field}"));
+    let drivers = |driver: &str| of("CSINode", &format!("spec: {{drivers: [{{nodeID: i-1, {driver}}}]}}"));
+    let near = |term: &str| volume(&format!("nodeAffinity: {{required: {{nodeSelectorTerms: [{term}]}}}}"));
+    let modes = "ReadWriteOnce, ReadOnlyMany, ReadWriteMany, ReadWriteOncePod";
+    let cases = [
+        (claim("accessModes: [ReadWriteTwice]"), format!("spec.accessModes[0]: `ReadWriteTwice` is none of {modes}")),
+        (claim("volumeMode: Tape"), "spec.volumeMode: `Tape` is none of Filesystem, Block".to_owned()),
+        (claim("resources: {requests: {storage: -1Gi}}"), "spec.resources.requests[storage]: `-1Gi` is negative".to_owned()),
+        (
+            claim("selector: {matchExpressions: [{key: a, operator: Near}]}"),
+            "spec.selector.matchExpressions[0].operator: `Near` is none of In, NotIn, Exists, DoesNotExist".to_owned(),
+        ),
+        (volume("capacity: {storage: -5Gi}"), "spec.capacity[storage]: `-5Gi` is negative".to_owned()),
+        (
+            near("{matchExpressions: [{key: a, operator: Near, values: [b]}]}"),
+            "spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].operator: `Near` is none of In, NotIn, Exists, \
+             DoesNotExist, Gt, Lt"
+                .to_owned(),
+        ),
+        (
+            class("volumeBindingMode: Sometimes"),
+            "volumeBindingMode: `Sometimes` is none of Immediate, WaitForFirstConsumer".to_owned(),
+        ),
+        (
+            class("allowedTopologies: [{matchLabelExpressions: [{key: topology.kubernetes.io/zone, values: []}]}]"),
+            "allowedTopologies[0].matchLabelExpressions[0].values: `[]` has to hold a value".to_owned(),
+        ),
+        (
+            drivers("name: ebs.csi.aws.com, allocatable: {count: -3}"),
+            "spec.drivers[0].allocatable.count: `-3` is negative".to_owned(),
+        ),
+        (drivers("name: \"\""), "spec.drivers[0].name: `` is empty".to_owned()),
+    ];
+    let good = "apiVersion: v1\nkind: Pod\nmetadata: {name: good, namespace: d}\nspec:\n  schedulerName: muster\n  containers: \
+                [{name: c, resources: {requests: {cpu: 1}}}]\n---\n";
+    for (object, why) in cases {
+        let document = document(&format!("{object}{good}{}", NODE.replace("CPU", "4")));
+        assert_eq!(document["ignored"][0]["name"], "bad", "{object}: {document:#}");
+        assert_eq!(document["ignored"][0]["why"], why.as_str());
+        assert_eq!(document["pods"][0]["outcome"], "placed", "{object}");
+    }
+    let unreadable = document(&claim("resources: {requests: {storage: lots}}"));
+    let why = unreadable["ignored"][0]["why"].as_str().unwrap();
+    assert!(why.starts_with("spec.resources.requests[storage]: ") && why.contains("lots"), "{why}");
+}
+
+#[test]
 fn a_requirement_of_a_pool_that_says_nothing_is_named_by_field_and_value() {
     let pool = |requirements: &str| {
         format!(
@@ -139,6 +193,16 @@ fn a_requirement_of_a_pool_that_says_nothing_is_named_by_field_and_value() {
         let document = document(&cpus(values));
         assert_eq!(document["ignored"][0]["why"], format!("{at}: {why}"), "{document:#}");
     }
+}
+
+#[test]
+fn a_pool_of_general_use_is_referred_to_a_catalogue_that_has_such_types() {
+    let pool = "apiVersion: muster.dev/v1alpha1\nkind: NodePool\nmetadata: {name: p}\nspec: {template: {spec: {nodeClassRef: \
+                {group: muster.dev, kind: EC2NodeClass, name: c}, requirements: [{key: muster.dev/instance-category, operator: In, \
+                values: [m]}]}}}\n";
+    let document = document(pool);
+    let why = document["ignored"][0]["why"].as_str().unwrap_or_else(|| panic!("{document:#}"));
+    assert!(why.contains("no type of the catalogue built-in") && why.contains("--catalogue"), "{why}");
 }
 
 #[test]

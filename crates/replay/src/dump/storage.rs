@@ -1,0 +1,103 @@
+//! What the API server refuses of claims, volumes, their classes and limits, and a converter would read as something else: each is
+//! named by field and value.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use muster_core::model::units::Quantity;
+
+use super::constraints::{filled, one_of, selector, term, wrong};
+
+const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
+const VOLUME_MODES: [&str; 2] = ["Filesystem", "Block"];
+const BINDING_MODES: [&str; 2] = ["Immediate", "WaitForFirstConsumer"];
+
+/// Looks at a claim.
+///
+/// Errors: the path of the first field that the API server would refuse, its value, and what is wrong; of the others too.
+pub(super) fn claim(claim: &PersistentVolumeClaim) -> Result<(), String> {
+    let Some(spec) = &claim.spec else { return Ok(()) };
+    access_modes(spec.access_modes.as_deref())?;
+    volume_mode(spec.volume_mode.as_deref())?;
+    selector(spec.selector.as_ref(), "spec.selector")?;
+    amounts(spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()), "spec.resources.requests")
+}
+
+/// Looks at a volume.
+pub(super) fn volume(volume: &PersistentVolume) -> Result<(), String> {
+    let Some(spec) = &volume.spec else { return Ok(()) };
+    access_modes(spec.access_modes.as_deref())?;
+    volume_mode(spec.volume_mode.as_deref())?;
+    amounts(spec.capacity.as_ref(), "spec.capacity")?;
+    let Some(required) = spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref()) else {
+        return Ok(());
+    };
+    let path = "spec.nodeAffinity.required.nodeSelectorTerms";
+    for (index, one) in required.node_selector_terms.iter().enumerate() {
+        term(one, &format!("{path}[{index}]"))?;
+    }
+    Ok(())
+}
+
+/// Looks at a `StorageClass`.
+pub(super) fn class(class: &StorageClass) -> Result<(), String> {
+    if let Some(mode) = class.volume_binding_mode.as_deref() {
+        at_top("volumeBindingMode", mode, &BINDING_MODES)?;
+    }
+    let terms = class.allowed_topologies.iter().flatten().enumerate();
+    for (number, term) in terms {
+        for (index, one) in term.match_label_expressions.iter().flatten().enumerate() {
+            let path = format!("allowedTopologies[{number}].matchLabelExpressions[{index}]");
+            filled(&one.key, &path, "key")?;
+            if one.values.is_empty() {
+                return wrong(&path, "values", "[]", "has to hold a value");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Looks at how many volumes the drivers of a node attach.
+pub(super) fn limits(node: &CSINode) -> Result<(), String> {
+    for (index, driver) in node.spec.drivers.iter().enumerate() {
+        let path = format!("spec.drivers[{index}]");
+        filled(&driver.name, &path, "name")?;
+        let count = driver.allocatable.as_ref().and_then(|allocatable| allocatable.count);
+        if let Some(count) = count.filter(|count| *count < 0) {
+            return wrong(&format!("{path}.allocatable"), "count", count, "is negative");
+        }
+    }
+    Ok(())
+}
+
+fn access_modes(modes: Option<&[String]>) -> Result<(), String> {
+    for (index, mode) in modes.unwrap_or_default().iter().enumerate() {
+        one_of(mode, &ACCESS_MODES, "spec", &format!("accessModes[{index}]"))?;
+    }
+    Ok(())
+}
+
+fn volume_mode(mode: Option<&str>) -> Result<(), String> {
+    mode.map_or(Ok(()), |mode| one_of(mode, &VOLUME_MODES, "spec", "volumeMode"))
+}
+
+/// Quantities that can be read and are not negative.
+fn amounts(list: Option<&BTreeMap<String, Text>>, path: &str) -> Result<(), String> {
+    for (name, text) in list.into_iter().flatten() {
+        match text.0.parse::<Quantity>() {
+            Ok(amount) if amount < Quantity::ZERO => return Err(format!("{path}[{name}]: `{}` is negative", text.0)),
+            Ok(_) => {}
+            Err(error) => return Err(format!("{path}[{name}]: {error}")),
+        }
+    }
+    Ok(())
+}
+
+fn at_top(field: &str, text: &str, known: &[&str]) -> Result<(), String> {
+    if known.contains(&text) {
+        return Ok(());
+    }
+    Err(format!("{field}: `{text}` is none of {}", known.join(", ")))
+}
