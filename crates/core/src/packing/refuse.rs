@@ -1,11 +1,14 @@
 //! Why a class finds no new node, pool by pool: the obstacle of the offer that comes nearest.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::fit::{self, Misfit};
 use crate::model::names::ResourceName;
+use crate::model::pod::Toleration;
+use crate::model::taint::Taint;
 
 use super::compile::{HOSTNAME, accepts};
 use super::problem::{Class, Offer, Place, Plan, Problem, Rule};
@@ -93,22 +96,61 @@ impl Obstacle {
 /// What is short: of how many names, and how much of what is asked for or left, in all.
 type Shortage = (usize, i128);
 
-/// The obstacles of a class: index of the pool, the instance type that comes nearest, what stops it there.
+/// The obstacles of a class: index of the pool, the instance type that comes nearest, what stops it there. Behind a taint that is not
+/// tolerated the pool is looked at as if it were, and of limits all that are reached are named: only all of it together helps.
 pub(super) fn obstacles(problem: &Problem, plan: &Plan, class: &Class) -> Vec<(usize, Option<Arc<str>>, Obstacle)> {
-    let nearest = |pool: usize| {
-        let offers = problem.offers.iter().filter(|offer| offer.pool == pool);
-        let lacking = lacking_values(problem, class, pool);
-        let obstacle = |offer: &Offer| {
-            let (obstacle, short) = obstacle(problem, plan, class, offer, lacking.get(&alternatives_of(class, offer)));
-            // The one with the least shortage, of equals the first by name.
-            ((obstacle.step(), Reverse(short), Reverse(Arc::clone(&offer.instance_type))), obstacle)
-        };
-        match offers.map(obstacle).max_by(|(one, _), (other, _)| one.cmp(other)) {
-            Some(((.., Reverse(name)), obstacle)) => (pool, Some(name), obstacle),
-            None => (pool, None, Obstacle::NothingOffered),
-        }
+    let of = |pool: usize| {
+        let (name, found) = of_pool(problem, plan, class, pool);
+        found.into_iter().map(move |obstacle| (pool, name.clone(), obstacle))
     };
-    (0..problem.pools.len()).map(nearest).collect()
+    (0..problem.pools.len()).flat_map(of).collect()
+}
+
+/// The obstacles of one pool, and the instance type that comes nearest.
+fn of_pool(problem: &Problem, plan: &Plan, class: &Class, pool: usize) -> (Option<Arc<str>>, Vec<Obstacle>) {
+    let (mut class, mut found) = (Cow::Borrowed(class), Vec::new());
+    loop {
+        let Some((offer, obstacle)) = nearest(problem, plan, &class, pool, found.is_empty()) else {
+            return (None, vec![Obstacle::NothingOffered]);
+        };
+        let taint = fit::untolerated(&class.shape, &offer.node);
+        match (obstacle, taint) {
+            (Some(Obstacle::Taint(text)), Some(taint)) => {
+                let Taint { key, value, effect } = taint.clone();
+                class.to_mut().shape.tolerations.push(Toleration { key, exists: false, value, effect: Some(effect) });
+                found.push(Obstacle::Taint(text));
+                continue;
+            }
+            (Some(Obstacle::LimitReached(..)), _) => {
+                let limits = reached(problem, plan, offer).into_iter();
+                found.extend(limits.map(|(name, short, _)| Obstacle::LimitReached(name, short)));
+            }
+            (obstacle, _) => found.extend(obstacle),
+        }
+        return (Some(Arc::clone(&offer.instance_type)), found);
+    }
+}
+
+/// The offer of a pool that comes nearest, and what stops it; `None` if the pool offers nothing. `first`: something has to be in the
+/// way, since the class has no place; else nothing may be.
+fn nearest<'p>(
+    problem: &'p Problem,
+    plan: &Plan,
+    class: &Class,
+    pool: usize,
+    first: bool,
+) -> Option<(&'p Offer, Option<Obstacle>)> {
+    let offers = problem.offers.iter().filter(|offer| offer.pool == pool);
+    let lacking = lacking_values(problem, class, pool);
+    let obstacle = |offer: &'p Offer| {
+        let found = obstacle(problem, plan, class, offer, lacking.get(&alternatives_of(class, offer)));
+        let found = found.or_else(|| first.then(|| (unknown(problem, class, offer), (0, 0))));
+        let (obstacle, short) = found.map_or((None, (0, 0)), |(obstacle, short)| (Some(obstacle), short));
+        // The one with the least shortage, of equals the first by name.
+        let step = obstacle.as_ref().map_or(u8::MAX, Obstacle::step);
+        ((step, Reverse(short), Reverse(Arc::clone(&offer.instance_type))), (offer, obstacle))
+    };
+    offers.map(obstacle).max_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, nearest)| nearest)
 }
 
 /// Whether an empty node of an offer holds a pod of the class.
@@ -150,7 +192,7 @@ fn obstacle(
     class: &Class,
     offer: &Offer,
     lacking_values: Option<&Arc<str>>,
-) -> (Obstacle, Shortage) {
+) -> Option<(Obstacle, Shortage)> {
     let nothing = (0, 0);
     if !accepts(class, &offer.node) {
         let refused = match fit::accepts(&class.shape, &offer.node) {
@@ -168,10 +210,10 @@ fn obstacle(
                 | Misfit::Shared,
             ) => Obstacle::Taint("PreferNoSchedule".into()),
         };
-        return (refused, nothing);
+        return Some((refused, nothing));
     }
     if !fit::ports_free(&class.shape.ports, &offer.overhead.ports) {
-        return (Obstacle::Port, nothing);
+        return Some((Obstacle::Port, nothing));
     }
     let lacks = fit::insufficient(&class.shape, &offer.node, &offer.overhead).into_iter().map(|resource| {
         let has = fit::free_of(&offer.node.allocatable, &offer.overhead.requested, resource.as_str());
@@ -179,43 +221,47 @@ fn obstacle(
         (resource, asks.saturating_sub(has), asks)
     });
     if let Some((resource, short, shortage)) = shortage(lacks) {
-        return (Obstacle::Insufficient(resource, short), shortage);
+        return Some((Obstacle::Insufficient(resource, short), shortage));
     }
     if class.is_kept_off(offer) {
-        return (Obstacle::KeptOff, nothing);
+        return Some((Obstacle::KeptOff, nothing));
     }
     if let Some(key) = lacking_values {
-        return (Obstacle::MinValues(Arc::clone(key)), nothing);
+        return Some((Obstacle::MinValues(Arc::clone(key)), nothing));
     }
-    let pool = &problem.pools[offer.pool];
-    let planned = || plan.nodes.iter().map(|node| &problem.offers[node.offer]);
+    if let Some((name, short, shortage)) = shortage(reached(problem, plan, offer).into_iter()) {
+        return Some((Obstacle::LimitReached(name, short), shortage));
+    }
+    let (free, name) = offer.free.zip(offer.reservation.as_ref())?;
+    let taken = plan.nodes.iter().filter(|node| problem.offers[node.offer].reservation.as_ref() == Some(name)).count();
+    (taken >= free as usize).then_some((Obstacle::NoReservation, nothing))
+}
+
+/// The limits of its pool that one more node of an offer would pass: how much is short, and how much is left.
+fn reached(problem: &Problem, plan: &Plan, offer: &Offer) -> Vec<(ResourceName, i64, i64)> {
     let used = |name: &str| -> i64 {
-        let nodes = planned().filter(|other| other.pool == offer.pool);
+        let nodes = plan.nodes.iter().map(|node| &problem.offers[node.offer]).filter(|other| other.pool == offer.pool);
         nodes.map(|other| amount(other, name)).fold(0, i64::saturating_add)
     };
-    let passed = pool.left.iter().filter(|(name, _)| amount(offer, name.as_str()) > 0).filter_map(|(name, left)| {
+    let left = problem.pools[offer.pool].left.iter().filter(|(name, _)| amount(offer, name.as_str()) > 0);
+    let short = left.filter_map(|(name, left)| {
         let short = used(name.as_str()).saturating_add(amount(offer, name.as_str())).saturating_sub(*left);
         (short > 0).then(|| (name.clone(), short, *left))
     });
-    if let Some((name, short, shortage)) = shortage(passed) {
-        return (Obstacle::LimitReached(name, short), shortage);
-    }
-    if let Some((free, name)) = offer.free.zip(offer.reservation.as_ref()) {
-        let taken = planned().filter(|other| other.reservation.as_ref() == Some(name)).count();
-        if taken >= free as usize {
-            return (Obstacle::NoReservation, nothing);
-        }
-    }
+    short.collect()
+}
+
+/// Where nothing that the pod asks for is in the way, it is what its node would have to leave.
+fn unknown(problem: &Problem, class: &Class, offer: &Offer) -> Obstacle {
     let kind = |rule: &Rule| match rule {
         Rule::Spread(_) => Obstacle::Spread,
         Rule::Affinity(_) => Obstacle::Affinity,
         Rule::AntiAffinity(_) => Obstacle::AntiAffinity,
     };
     let of_rules = class.rules.iter().map(kind).max_by_key(Obstacle::step);
-    // Where nothing that the pod asks for is in the way, it is what its node would have to leave.
-    let of_pool = || pool.min_values.first().map(|(key, _)| Obstacle::MinValues(Arc::clone(key)));
+    let of_pool = || problem.pools[offer.pool].min_values.first().map(|(key, _)| Obstacle::MinValues(Arc::clone(key)));
     let of_offer = || offer.free.map(|_| Obstacle::NoReservation);
-    (of_rules.or_else(of_pool).or_else(of_offer).unwrap_or(Obstacle::AntiAffinity), nothing)
+    of_rules.or_else(of_pool).or_else(of_offer).unwrap_or(Obstacle::AntiAffinity)
 }
 
 /// The first of what is short, and how much of everything is, each measured by what is asked for or left of it.

@@ -55,7 +55,8 @@ fn is_limited(problem: &Problem, resource: &ResourceName) -> bool {
     nodes.any(|node| !fit::is_unlimited(&node.allocatable, resource.as_str()))
 }
 
-/// Why a class finds no new node, pool by pool: index of the pool, the instance type that comes nearest, what stops it there.
+/// Why a class finds no new node, pool by pool: index of the pool, the instance type that comes nearest, what stops it there. Of taints
+/// and limits all that do are named, one after the other.
 #[must_use]
 pub fn obstacles(problem: &Problem, plan: &Plan, class: usize) -> Vec<(usize, Option<Arc<str>>, Obstacle)> {
     let Some(class) = problem.classes.get(class) else { return Vec::new() };

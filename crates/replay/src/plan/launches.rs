@@ -7,7 +7,7 @@ use muster_api::keys;
 use muster_core::fit::Misfit;
 use muster_core::model::money::usd;
 use muster_core::model::node::Taint;
-use muster_core::model::resources::{ATTACHABLE_VOLUMES, CPU, Resources};
+use muster_core::model::resources::{ATTACHABLE_VOLUMES, CPU, Resources, at_least};
 use muster_core::offering::NODES;
 use muster_core::packing::{self, CEILING, NewNode, Obstacle, Offer, Plan, Problem};
 
@@ -225,7 +225,7 @@ pub(super) fn obstacle(pool: String, instance_type: Option<&str>, obstacle: &Obs
             (PodCode::VolumeLimit, positive(*short), None)
         }
         Obstacle::Insufficient(name, short) => {
-            let more = quantity(name.as_str(), *short);
+            let more = at_least(name.as_str(), *short);
             (PodCode::Insufficient, positive(*short), Some(format!("a type with {more} more of {}", name.as_str())))
         }
         Obstacle::MinValues(key) => (PodCode::MinValues, None, Some(format!("fewer minValues of {key}"))),
@@ -236,7 +236,7 @@ pub(super) fn obstacle(pool: String, instance_type: Option<&str>, obstacle: &Obs
             (PodCode::LimitReached, positive(*short), Some(format!("a spec.maxUsdPerHour that is {more} higher")))
         }
         Obstacle::LimitReached(name, short) => {
-            let more = quantity(name.as_str(), *short);
+            let more = at_least(name.as_str(), *short);
             let change = format!("a limit of {} that is {more} higher", name.as_str());
             (PodCode::LimitReached, positive(*short), Some(change))
         }

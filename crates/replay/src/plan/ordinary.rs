@@ -273,9 +273,14 @@ impl Planning<'_> {
             reasons.push(reason(launches::code_of(&misfit), format!("{count} {nodes}: {text}")));
         }
         if !of.existing_only {
+            let mut out_of_reach: BTreeSet<usize> = BTreeSet::new();
             for (pool, instance_type, obstacle) in packing::obstacles(problem, plan, class) {
+                if out_of_reach.contains(&pool) {
+                    continue;
+                }
                 let name = problem.pools[pool].name.to_string();
                 let withheld = self.withheld(of, pool, &obstacle);
+                out_of_reach.extend(withheld.map(|_| pool));
                 reasons.push(match withheld {
                     Some((instance_type, why)) => launches::withheld(name, instance_type, why),
                     None => launches::obstacle(name, instance_type.as_deref(), &obstacle),

@@ -73,3 +73,58 @@ fn a_reservation_without_a_free_host_is_named_before_any_constraint_of_the_pod()
     assert_eq!(reasons(&document, 1), [("NoOfferFits", Some("p"), Some("small"), None)], "{document:#}");
     assert_eq!(document["pods"][1]["reasons"][0]["change"], "a free host of the reservation");
 }
+
+#[test]
+fn every_taint_and_limit_that_keeps_a_pod_from_a_pool_is_named_and_only_without_all_of_them_it_has_a_node() {
+    let taints =
+        [json!({"key": "a", "effect": "NoSchedule"}), json!({"key": "b", "value": "c", "effect": "NoExecute"})];
+    let plan = |tolerated: &[usize], cpu: &str, memory: &str| {
+        let pool = pool(|pool| {
+            pool["spec"]["template"]["spec"]["taints"] = json!(taints);
+            pool["spec"]["limits"] = json!({"cpu": cpu, "memory": memory});
+        });
+        let pod = pod("a", "3", |pod| {
+            let tolerations: Vec<Value> = tolerated.iter().map(|index| taints[*index].clone()).collect();
+            pod["spec"]["tolerations"] = json!(tolerations);
+        });
+        planned(&[pool, pod], &two())
+    };
+    let document = plan(&[], "1", "2Gi");
+    let (of, gib) = (Some("p"), 1_u64 << 30);
+    let all = [
+        ("Taint", of, Some("large"), None),
+        ("Taint", of, Some("large"), None),
+        ("LimitReached", of, Some("large"), Some(3_000)),
+        ("LimitReached", of, Some("large"), Some(6 * gib)),
+    ];
+    assert_eq!(reasons(&document, 0), all, "{document:#}");
+    let changes: Vec<&str> =
+        document["pods"][0]["reasons"].as_array().unwrap().iter().map(|one| one["change"].as_str().unwrap()).collect();
+    let stated = [
+        "tolerate a:NoSchedule",
+        "tolerate b=c:NoExecute",
+        "a limit of cpu that is 3 higher",
+        "a limit of memory that is 6Gi higher",
+    ];
+    assert_eq!(changes, stated);
+    for (tolerated, cpu, memory, left) in [
+        (&[1][..], "4", "8Gi", &all[..1]),
+        (&[0], "4", "8Gi", &all[1..2]),
+        (&[0, 1], "1", "8Gi", &all[2..3]),
+        (&[0, 1], "4", "2Gi", &all[3..]),
+    ] {
+        assert_eq!(reasons(&plan(tolerated, cpu, memory), 0), left);
+    }
+    let document = plan(&[0, 1], "4", "8Gi");
+    assert_eq!(document["pods"][0]["node"], "new/0", "{document:#}");
+}
+
+#[test]
+fn behind_a_taint_that_is_not_tolerated_no_type_may_be_large_enough() {
+    let tainted = pool(|pool| {
+        pool["spec"]["template"]["spec"]["taints"] = json!([{"key": "a", "effect": "NoSchedule"}]);
+    });
+    let document = planned(&[tainted, pod("a", "5", |_| {})], &two());
+    let of = (Some("p"), Some("large"));
+    assert_eq!(reasons(&document, 0), [("Taint", of.0, of.1, None), ("Insufficient", of.0, of.1, Some(1_000))]);
+}
