@@ -320,7 +320,7 @@ impl Provisioner {
                 led.described.notify_one();
                 outdated = false;
                 described = tokio::time::Instant::now();
-                refresh_at = described + context.clock.in_reality(QUIET).max(TICK);
+                refresh_at = described + context.quiet();
             } else if outdated {
                 refresh_at = refresh_at.min(described + BURST);
             }
@@ -413,6 +413,11 @@ struct Led {
 }
 
 impl Context {
+    /// Real time between two looks where nothing but the time has changed.
+    fn quiet(&self) -> Duration {
+        self.clock.in_reality(QUIET).max(TICK)
+    }
+
     /// Remembers what is kept, for the pools' status.
     fn keep(&self, kept: Option<muster_core::batch::Kept>) {
         *self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = kept;

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::batch::pods::Pods;
-use super::{Context, QUIET, TICK, request};
+use super::{Context, TICK, request};
 use crate::progress::Beat;
 
 /// Shortest time between two looks, whatever changes meanwhile.
@@ -63,8 +63,7 @@ pub(super) async fn run(context: Arc<Context>, described: Arc<Notify>, beat: Bea
             () = tokio::time::sleep(pause) => {}
         }
         // Whoever changes something rings; that time alone has changed something is seen when pools are described.
-        let quiet = context.clock.in_reality(QUIET).max(TICK);
-        let rest = closes.map_or(quiet, |left| left.saturating_sub(pause).min(TICK));
+        let rest = closes.map_or_else(|| context.quiet(), |left| left.saturating_sub(pause).min(TICK));
         tokio::select! {
             () = term.cancelled() => return,
             () = described.notified() => {}

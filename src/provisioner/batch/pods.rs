@@ -134,7 +134,7 @@ impl Pods {
         let inputs = ledger::inputs(context, state, batches.iter().map(AsRef::as_ref));
         let mut left = Ledger::beside_all(&inputs);
         let offers::Offers { pools, most, offers } = offers::read(context, state, &left);
-        let (ladders, waiting, mut outcome) = {
+        let (ladders, count, mut outcome) = {
             let (context, state, disputes) = (Arc::clone(context), Arc::clone(state), self.disputes.clone());
             // A plan for thousands of pods takes its time; nobody else of this runtime waits for it.
             let mut ladders = std::mem::take(&mut self.ladders);
@@ -143,8 +143,9 @@ impl Pods {
                 let pods =
                     waiting.iter().filter_map(|uid| Some((state.snapshot.pods.get(uid)?, state.unbound.get(uid)?)));
                 let Read { waiting, refused } = ladders.read(pods, &state.namespaces, preferred);
+                let count = waiting.len();
                 let mut outcome = ordinary::plan(&Round {
-                    waiting: waiting.clone(),
+                    waiting,
                     snapshot: &state.snapshot,
                     batches,
                     pools,
@@ -158,7 +159,7 @@ impl Pods {
                     now_real: now_real(),
                 });
                 outcome.refused.extend(refused);
-                (ladders, waiting, outcome)
+                (ladders, count, outcome)
             };
             tokio::task::spawn_blocking(round).await.context("plan pods of no gang")?
         };
@@ -179,7 +180,7 @@ impl Pods {
         }
         context.metrics.pods(&outcome);
         info!(
-            waiting = waiting.len(),
+            waiting = count,
             launches = outcome.launches.len(),
             joining = outcome.joining,
             placed = outcome.placed,

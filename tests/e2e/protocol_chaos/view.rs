@@ -153,7 +153,9 @@ impl View {
 
     /// What was wrong at any moment, as sentences.
     pub(super) fn wrong(&self) -> Vec<String> {
-        self.inner.lock().unwrap().wrong.clone()
+        let inner = self.inner.lock().unwrap();
+        let uncounted = (inner.beats == 0).then(|| "the API server never answered: no time was counted".to_owned());
+        inner.wrong.iter().cloned().chain(uncounted).collect()
     }
 
     /// One line about what was seen.

@@ -1,12 +1,15 @@
 //! What the API server refuses of a pod's constraints and a converter would read as something else: each is named by field and
 //! value.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use k8s_openapi::api::core::v1::{
     NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, PodSpec, Taint, Toleration, TopologySpreadConstraint,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use muster_core::model::units::Quantity;
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
@@ -173,7 +176,7 @@ pub(super) fn filled(text: &str, path: &str, field: &str) -> Result<(), String> 
     if text.is_empty() { wrong(path, field, text, "is empty") } else { Ok(()) }
 }
 
-pub(super) fn one_of(text: &str, known: &[&str], path: &str, field: &str) -> Result<(), String> {
+fn one_of(text: &str, known: &[&str], path: &str, field: &str) -> Result<(), String> {
     if known.contains(&text) {
         return Ok(());
     }
@@ -187,4 +190,22 @@ fn list(values: &[String]) -> String {
 
 pub(super) fn wrong(path: &str, field: &str, value: impl Display, why: &str) -> Result<(), String> {
     Err(format!("{path}.{field}: `{value}` {why}"))
+}
+
+/// Names that the API server knows; nothing stands for its default.
+pub(super) fn named(text: Option<&str>, known: &[&str], path: &str) -> Result<(), String> {
+    match text.filter(|text| !text.is_empty() && !known.contains(text)) {
+        Some(text) => Err(format!("{path}: `{text}` is none of {}", known.join(", "))),
+        None => Ok(()),
+    }
+}
+
+/// No amount is below zero; what cannot be read is for others to name.
+pub(super) fn not_negative(list: Option<&BTreeMap<String, Text>>, path: &str) -> Result<(), String> {
+    for (name, text) in list.into_iter().flatten() {
+        if text.0.parse::<Quantity>().is_ok_and(|amount| amount < Quantity::ZERO) {
+            return Err(format!("{path}[{name}]: `{}` is negative", text.0));
+        }
+    }
+    Ok(())
 }

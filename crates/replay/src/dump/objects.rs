@@ -1,23 +1,22 @@
 //! One object of a dump: its kind decides the type, and what cannot be read is reported with field and value.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Container, Node, Pod, PodSpec, PodTemplate, PodTemplateSpec};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muster_api::conventions::{Kind, Object};
 use muster_api::dra::DeviceUse;
 use muster_api::{convert, keys};
 use muster_core::model::node::Node as CoreNode;
-use muster_core::model::units::Quantity;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::Segment;
 
+use super::constraints::{named, not_negative};
 use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError, Runtime, constraints, storage};
 use crate::record::{self, Record};
 use crate::{gangs, kinds, passes};
@@ -113,11 +112,7 @@ impl Dump {
 
     fn typed(&mut self, kind: &str, object: Value) -> Result<(), String> {
         match kind {
-            "Node" => {
-                let node: Node = from(&object)?;
-                check_node(&node)?;
-                self.nodes.push(node);
-            }
+            "Node" => self.nodes.push(checked(&object, check_node)?),
             "Pod" => {
                 let pod: Pod = from(&convert::keep_scheduling_group(object))?;
                 match check_pod(&pod) {
@@ -128,26 +123,10 @@ impl Dump {
                     }
                 }
             }
-            "PersistentVolumeClaim" => {
-                let one = from(&object)?;
-                storage::claim(&one)?;
-                self.volumes.apply_claim(&one);
-            }
-            "PersistentVolume" => {
-                let one = from(&object)?;
-                storage::volume(&one)?;
-                self.volumes.apply_volume(&one);
-            }
-            "StorageClass" => {
-                let one = from(&object)?;
-                storage::class(&one)?;
-                self.volumes.apply_class(&one);
-            }
-            "CSINode" => {
-                let one = from(&object)?;
-                storage::limits(&one)?;
-                self.volumes.apply_limits(&one);
-            }
+            "PersistentVolumeClaim" => self.volumes.apply_claim(&checked(&object, storage::claim)?),
+            "PersistentVolume" => self.volumes.apply_volume(&checked(&object, storage::volume)?),
+            "StorageClass" => self.volumes.apply_class(&checked(&object, storage::class)?),
+            "CSINode" => self.volumes.apply_limits(&checked(&object, storage::limits)?),
             "DeviceClass" => self.devices.apply_class(&from(&object)?),
             "ResourceSlice" => self.devices.apply_slice(&from(&object)?),
             "ResourceClaim" => self.devices.apply_claim(&from(&object)?),
@@ -174,11 +153,7 @@ impl Dump {
                 self.daemon_sets.push(daemon_set);
             }
             "Namespace" => self.namespaces.push(from(&object)?),
-            "PodDisruptionBudget" => {
-                let budget: PodDisruptionBudget = from(&object)?;
-                check_budget(&budget)?;
-                self.budgets.push(budget);
-            }
+            "PodDisruptionBudget" => self.budgets.push(checked(&object, check_budget)?),
             "PriorityClass" => self.priorities.push(from(&object)?),
             "NodePool" => self.pools.push(from(&object)?),
             "EC2NodeClass" => self.classes.push(from(&object)?),
@@ -248,6 +223,13 @@ fn from<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
     })
 }
 
+/// Reads a typed object, and looks for what the API server refuses of it.
+fn checked<T: DeserializeOwned>(object: &Value, check: fn(&T) -> Result<(), String>) -> Result<T, String> {
+    let read = from(object)?;
+    check(&read)?;
+    Ok(read)
+}
+
 fn check_node(node: &Node) -> Result<(), String> {
     convert::node(node).map_err(|error| describe(&error, ""))?;
     for (index, one) in node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).enumerate() {
@@ -295,7 +277,7 @@ fn check_spec(spec: &PodSpec, prefix: &str) -> Result<(), String> {
         for (index, container) in containers.into_iter().flatten().enumerate() {
             let path = format!("{prefix}spec.{field}[{index}]");
             check_ports(container, &path)?;
-            one_of(container.restart_policy.as_deref(), RESTART_POLICIES, &format!("{path}.restartPolicy"))?;
+            named(container.restart_policy.as_deref(), RESTART_POLICIES, &format!("{path}.restartPolicy"))?;
             let Some(resources) = &container.resources else { continue };
             not_negative(resources.requests.as_ref(), &format!("{path}.resources.requests"))?;
             not_negative(resources.limits.as_ref(), &format!("{path}.resources.limits"))?;
@@ -318,27 +300,10 @@ fn check_ports(container: &Container, path: &str) -> Result<(), String> {
                 return Err(format!("{path}.{field}: `{number}` is not between 1 and 65535"));
             }
         }
-        one_of(port.protocol.as_deref(), PROTOCOLS, &format!("{path}.protocol"))?;
+        named(port.protocol.as_deref(), PROTOCOLS, &format!("{path}.protocol"))?;
         let address = port.host_ip.as_deref().filter(|address| !address.is_empty());
         if let Some(address) = address.filter(|address| address.parse::<IpAddr>().is_err()) {
             return Err(format!("{path}.hostIP: `{address}` is no IP address"));
-        }
-    }
-    Ok(())
-}
-
-/// Names that the API server knows; nothing stands for its default.
-fn one_of(text: Option<&str>, known: &[&str], path: &str) -> Result<(), String> {
-    match text.filter(|text| !text.is_empty() && !known.contains(text)) {
-        Some(text) => Err(format!("{path}: `{text}` is none of {}", known.join(", "))),
-        None => Ok(()),
-    }
-}
-
-fn not_negative(list: Option<&BTreeMap<String, Text>>, path: &str) -> Result<(), String> {
-    for (name, text) in list.into_iter().flatten() {
-        if text.0.parse::<Quantity>().is_ok_and(|amount| amount < Quantity::ZERO) {
-            return Err(format!("{path}[{name}]: `{}` is negative", text.0));
         }
     }
     Ok(())

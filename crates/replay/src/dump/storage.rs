@@ -8,7 +8,7 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use muster_core::model::units::Quantity;
 
-use super::constraints::{filled, one_of, selector, term, wrong};
+use super::constraints::{filled, named, not_negative, selector, term, wrong};
 
 const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 const VOLUME_MODES: [&str; 2] = ["Filesystem", "Block"];
@@ -20,7 +20,7 @@ const BINDING_MODES: [&str; 2] = ["Immediate", "WaitForFirstConsumer"];
 pub(super) fn claim(claim: &PersistentVolumeClaim) -> Result<(), String> {
     let Some(spec) = &claim.spec else { return Ok(()) };
     access_modes(spec.access_modes.as_deref())?;
-    volume_mode(spec.volume_mode.as_deref())?;
+    named(spec.volume_mode.as_deref(), &VOLUME_MODES, "spec.volumeMode")?;
     selector(spec.selector.as_ref(), "spec.selector")?;
     amounts(spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()), "spec.resources.requests")
 }
@@ -29,7 +29,7 @@ pub(super) fn claim(claim: &PersistentVolumeClaim) -> Result<(), String> {
 pub(super) fn volume(volume: &PersistentVolume) -> Result<(), String> {
     let Some(spec) = &volume.spec else { return Ok(()) };
     access_modes(spec.access_modes.as_deref())?;
-    volume_mode(spec.volume_mode.as_deref())?;
+    named(spec.volume_mode.as_deref(), &VOLUME_MODES, "spec.volumeMode")?;
     amounts(spec.capacity.as_ref(), "spec.capacity")?;
     let Some(required) = spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref()) else {
         return Ok(());
@@ -43,9 +43,7 @@ pub(super) fn volume(volume: &PersistentVolume) -> Result<(), String> {
 
 /// Looks at a `StorageClass`.
 pub(super) fn class(class: &StorageClass) -> Result<(), String> {
-    if let Some(mode) = class.volume_binding_mode.as_deref() {
-        at_top("volumeBindingMode", mode, &BINDING_MODES)?;
-    }
+    named(class.volume_binding_mode.as_deref(), &BINDING_MODES, "volumeBindingMode")?;
     let terms = class.allowed_topologies.iter().flatten().enumerate();
     for (number, term) in terms {
         for (index, one) in term.match_label_expressions.iter().flatten().enumerate() {
@@ -74,30 +72,15 @@ pub(super) fn limits(node: &CSINode) -> Result<(), String> {
 
 fn access_modes(modes: Option<&[String]>) -> Result<(), String> {
     for (index, mode) in modes.unwrap_or_default().iter().enumerate() {
-        one_of(mode, &ACCESS_MODES, "spec", &format!("accessModes[{index}]"))?;
+        named(Some(mode), &ACCESS_MODES, &format!("spec.accessModes[{index}]"))?;
     }
     Ok(())
-}
-
-fn volume_mode(mode: Option<&str>) -> Result<(), String> {
-    mode.map_or(Ok(()), |mode| one_of(mode, &VOLUME_MODES, "spec", "volumeMode"))
 }
 
 /// Quantities that can be read and are not negative.
 fn amounts(list: Option<&BTreeMap<String, Text>>, path: &str) -> Result<(), String> {
     for (name, text) in list.into_iter().flatten() {
-        match text.0.parse::<Quantity>() {
-            Ok(amount) if amount < Quantity::ZERO => return Err(format!("{path}[{name}]: `{}` is negative", text.0)),
-            Ok(_) => {}
-            Err(error) => return Err(format!("{path}[{name}]: {error}")),
-        }
+        text.0.parse::<Quantity>().map_err(|error| format!("{path}[{name}]: {error}"))?;
     }
-    Ok(())
-}
-
-fn at_top(field: &str, text: &str, known: &[&str]) -> Result<(), String> {
-    if known.contains(&text) {
-        return Ok(());
-    }
-    Err(format!("{field}: `{text}` is none of {}", known.join(", ")))
+    not_negative(list, path)
 }
