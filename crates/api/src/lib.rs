@@ -15,6 +15,7 @@ pub mod new_node;
 pub mod node_class;
 pub mod pod_state;
 pub mod pool;
+pub mod pool_check;
 pub mod pool_state;
 pub mod supply;
 pub mod volumes;

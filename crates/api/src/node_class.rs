@@ -8,6 +8,7 @@ use muster_core::ec2::{
     Purpose, UserDataError, efa_count, user_data,
 };
 use muster_core::model::node::{Taint, TaintEffect};
+use muster_core::model::units::Quantity;
 use muster_core::offering::{Build, ClassTemplate, InstanceTypeInfo, InterfaceSlot};
 
 use crate::crd::{
@@ -61,6 +62,15 @@ pub fn kubelet(class: &EC2NodeClass) -> Result<Kubelet, String> {
     };
     let mut kubelet: Kubelet = serde_json::from_value(serde_json::Value::Object(settings))
         .map_err(|error| format!("spec.kubelet: {error}; what is not listed goes under extra, on AL2023"))?;
+    for (field, kept) in [("kubeReserved", &kubelet.kube_reserved), ("systemReserved", &kubelet.system_reserved)] {
+        for (name, text) in kept {
+            let amount: Quantity =
+                text.parse().map_err(|_| format!("spec.kubelet.{field}.{name}: \"{text}\" is not a quantity"))?;
+            if amount < Quantity::ZERO {
+                return Err(format!("spec.kubelet.{field}.{name}: \"{text}\" is negative"));
+            }
+        }
+    }
     kubelet.extra = extra.into_iter().map(|(key, value)| (key, value.to_string())).collect();
     Ok(kubelet)
 }
@@ -412,6 +422,12 @@ mod tests {
             (json!({"kubelet": {"maxPodz": 5}}), "UnknownKubeletField", "maxPodz"),
             (json!({"kubelet": {"maxPods": "many"}}), "UnknownKubeletField", "spec.kubelet"),
             (json!({"kubelet": {"extra": 1}}), "UnknownKubeletField", "spec.kubelet.extra"),
+            (
+                json!({"kubelet": {"kubeReserved": {"cpu": "-1"}}}),
+                "UnknownKubeletField",
+                "spec.kubelet.kubeReserved.cpu: \"-1\" is negative",
+            ),
+            (json!({"kubelet": {"systemReserved": {"memory": "much"}}}), "UnknownKubeletField", "\"much\""),
             (
                 json!({"amiFamily": "Bottlerocket", "amiSelectorTerms": [{"id": "ami-1"}], "kubelet": {"podsPerCore": 1}}),
                 "UnknownKubeletField",

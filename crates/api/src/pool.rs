@@ -239,22 +239,6 @@ fn no(faults: &[String]) -> Result<(), String> {
     if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }
 }
 
-/// Field and value of everything in the pool that says nothing, or does not act; in a line.
-///
-/// Errors: these.
-pub fn read(pool: &NodePool) -> Result<(), String> {
-    let all = [
-        taints(pool).err(),
-        startup_taints(pool).err(),
-        requirements(pool).err(),
-        limits(pool).err(),
-        max_usd_per_hour(pool).err(),
-        consolidate_after(pool).err(),
-        acts(pool).err(),
-    ];
-    no(&all.into_iter().flatten().collect::<Vec<_>>())
-}
-
 /// How long a node of the pool stays empty before it goes; `None` if it stays.
 ///
 /// Errors: field and value, if it is no duration.
@@ -340,6 +324,9 @@ pub fn limits(pool: &NodePool) -> Result<BTreeMap<ResourceName, i64>, String> {
     let read = |(name, limit): (&String, &crate::crd::IntOrQuantity)| {
         let amount: Quantity =
             limit.0.parse().map_err(|_| format!("spec.limits.{name}: \"{}\" is not a quantity", limit.0))?;
+        if amount < Quantity::ZERO {
+            return Err(format!("spec.limits.{name}: \"{}\" is negative", limit.0));
+        }
         let divisible = [CPU, MEMORY, EPHEMERAL_STORAGE].contains(&name.as_str());
         if !divisible && amount.nano() % NANO != 0 {
             // Rounded up it would allow more than it says.

@@ -28,6 +28,7 @@ use crate::model::names::ResourceName;
 use crate::model::node::{GANG_PENDING, Node, Taint, TaintEffect, Usage};
 use crate::model::pod::{HostPort, Operator, Requirement, SelectorTerm, Shape, Toleration};
 use crate::model::resources::{ATTACHABLE_VOLUMES, CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources};
+use crate::model::spelling::is_label_value;
 
 /// The taint that a pod must tolerate to land on a cordoned node (`core/v1` `TaintNodeUnschedulable`).
 const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
@@ -35,8 +36,6 @@ const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 const NAME_FIELD: &str = "metadata.name";
 /// A host port on this address conflicts with the same port on every address.
 const ANY_ADDRESS: &str = "0.0.0.0";
-/// Longest label value that kube-scheduler accepts in a requirement.
-const LABEL_VALUE_LENGTH: usize = 63;
 
 /// Why a pod does not fit a node. The first that applies, in kube-scheduler's order of filters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -261,16 +260,6 @@ fn well_formed(requirement: &Requirement) -> bool {
         Operator::Unknown => false,
     };
     count && values.iter().all(|value| is_label_value(value))
-}
-
-/// Empty, or at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
-fn is_label_value(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return true };
-    bytes.len() <= LABEL_VALUE_LENGTH
-        && first.is_ascii_alphanumeric()
-        && last.is_ascii_alphanumeric()
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 /// Ports of the new pod among themselves are not compared: two containers may declare the same host port, and

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use muster_api::pool;
 use muster_core::ec2::{CapacityType, InterfaceKind, Purpose};
 use muster_core::model::names::ResourceName;
-use muster_core::model::resources::{ATTACHABLE_VOLUMES, CPU, Resources, volume_limit};
+use muster_core::model::resources::{ATTACHABLE_VOLUMES, CPU, PODS, Resources, volume_limit};
+use muster_core::model::spelling::{is_label_key, is_label_value};
 use muster_core::model::units::Quantity;
 use muster_core::offering::{
     ClassTemplate, Gpu, InstanceTypeInfo, NetworkCard, NodeTemplate, PRICES_AS_OF, PriceBook, UsageClass, new_node,
@@ -140,6 +141,9 @@ enum Amount {
     Text(String),
 }
 
+/// Those that EC2 reports of types that run Linux.
+const ARCHITECTURES: [&str; 5] = ["i386", "x86_64", "x86_64_mac", "arm64", "arm64_mac"];
+
 /// The newest version that is understood.
 const NEWEST: u32 = 2;
 
@@ -242,13 +246,25 @@ impl Catalogue {
         // What it does not name has no price: the built-in table may be of another Region, or of other days.
         let mut prices = PriceBook::bare();
         let mut zones = BTreeSet::new();
-        for price in &file.prices {
+        let mut priced = BTreeSet::new();
+        for (index, price) in file.prices.iter().enumerate() {
+            if !priced.insert((&price.instance_type, &price.zone, price.capacity_type)) {
+                let of = price.zone.as_deref().unwrap_or("every zone");
+                return Err(error(format!(
+                    "prices[{index}]: \"{}\" has a price in {of} on {} twice",
+                    price.instance_type,
+                    price.capacity_type.as_str()
+                )));
+            }
             prices.set(&price.instance_type, price.zone.as_deref(), price.capacity_type, price.usd_micro_per_hour);
             zones.extend(price.zone.clone());
         }
         let (mut types, mut described) = (BTreeMap::new(), BTreeMap::new());
         for (index, value) in file.types.into_iter().enumerate() {
-            let at = |path: &str, why: String| error(format!("types[{index}].{path}: {why}"));
+            let at = |path: &str, why: String| match path {
+                "." => error(format!("types[{index}]: {why}")),
+                _ => error(format!("types[{index}].{path}: {why}")),
+            };
             let name = if value.get("capacity").is_some() {
                 let raw: RawDescribed = serde_path_to_error::deserialize(value)
                     .map_err(|failed| at(&failed.path().to_string(), failed.inner().to_string()))?;
@@ -259,9 +275,19 @@ impl Catalogue {
             } else {
                 let info: InstanceTypeInfo = serde_path_to_error::deserialize(value)
                     .map_err(|failed| at(&failed.path().to_string(), failed.inner().to_string()))?;
+                let known = |one: &&String| !ARCHITECTURES.contains(&one.as_str());
+                if let Some(other) = info.architectures.iter().find(known) {
+                    return Err(at("architectures", format!("\"{other}\" is none of {}", ARCHITECTURES.join(", "))));
+                }
+                if info.vcpu == 0 {
+                    return Err(at("vcpu", "0 is not greater than zero".to_owned()));
+                }
                 let name = info.name.clone();
                 types.insert(name.clone(), info).map(|_| name)
             };
+            if types.contains_key("") || described.contains_key("") {
+                return Err(at("name", "\"\" is empty".to_owned()));
+            }
             if let Some(name) = name {
                 return Err(at("name", format!("\"{name}\" is there twice")));
             }
@@ -317,7 +343,20 @@ fn describe(raw: RawDescribed) -> Result<Described, (String, String)> {
         };
         list.iter().map(read).collect()
     };
+    for (key, value) in &labels {
+        if !is_label_key(key) {
+            return Err(("labels".to_owned(), format!("\"{key}\" is no label key")));
+        }
+        if !is_label_value(value) {
+            return Err((format!("labels.{key}"), format!("\"{value}\" is no label value")));
+        }
+    }
     let capacity = amounts("capacity", &capacity)?;
+    for needed in [CPU, PODS] {
+        if capacity.get(needed) == 0 {
+            return Err((format!("capacity.{needed}"), "is missing, or 0: no pod runs there".to_owned()));
+        }
+    }
     let mut allocatable = capacity.clone();
     allocatable.subtract(&amounts("overhead", &overhead)?);
     for (driver, most) in &volume_limits {
@@ -326,7 +365,19 @@ fn describe(raw: RawDescribed) -> Result<Described, (String, String)> {
         }
         allocatable.set(format!("{ATTACHABLE_VOLUMES}{driver}").as_str(), volume_limit(*most));
     }
+    let mut sold = BTreeSet::new();
     for (index, offering) in offerings.iter().flatten().enumerate() {
+        let Offering { zone, capacity_type, reservation, .. } = offering;
+        if zone.is_empty() {
+            return Err((format!("offerings[{index}].zone"), "\"\" is empty".to_owned()));
+        }
+        if reservation.as_ref().is_some_and(String::is_empty) {
+            return Err((format!("offerings[{index}].reservation"), "\"\" is empty".to_owned()));
+        }
+        if !sold.insert((zone, capacity_type, reservation)) {
+            let what = format!("{zone} on {} is there twice", capacity_type.as_str());
+            return Err((format!("offerings[{index}]"), what));
+        }
         let reserved = offering.capacity_type == CapacityType::Reserved;
         if reserved != offering.reservation.is_some() || reserved != offering.free.is_some() {
             let path = format!("offerings[{index}]");

@@ -80,6 +80,16 @@ pub enum ExplainError {
         /// What there is, or nothing.
         suggestion: String,
     },
+    /// It is there, and something of it is not what it may be.
+    #[error("{what} {name} cannot be read: {why}")]
+    Unreadable {
+        /// `pod` or `node`.
+        what: &'static str,
+        /// What was asked for.
+        name: String,
+        /// Field and value.
+        why: String,
+    },
     /// Several of one name, where all namespaces were asked for.
     #[error("there is more than one {what} {name}{suggestion}")]
     Several {
@@ -100,17 +110,29 @@ pub fn explain(dump: Dump, options: &Options, target: &Target) -> Result<Explana
     if let Target::Node { name } = target {
         options.focus = Some(NodeName::from(name.as_str()));
     }
+    let unread = |kind: &str, name: &str| {
+        dump.ignored.iter().find(|one| one.kind == kind && one.name == name).map(|one| one.why.clone())
+    };
+    let unread = match target {
+        Target::Gang { .. } => None,
+        Target::Pod { name, .. } => unread("Pod", name),
+        Target::Node { name } => unread("Node", name),
+    };
     let pods = pod::Facts::of(&dump, target);
     let owners = node::owners(&dump);
     let study = plan::study(dump, &options)?;
-    match target {
+    let found = match target {
         Target::Gang { namespace, name } => {
             gang::explain(&study, &options.catalogue, namespace, name).map(|found| Explanation::Gang(Box::new(found)))
         }
         Target::Pod { namespace, name } => pod::explain(&study, &options.catalogue, &pods, namespace, name)
             .map(|found| Explanation::Pod(Box::new(found))),
         Target::Node { name } => node::explain(&study, &owners, name).map(|found| Explanation::Node(Box::new(found))),
-    }
+    };
+    found.map_err(|error| match (error, unread) {
+        (ExplainError::NotFound { what, name, .. }, Some(why)) => ExplainError::Unreadable { what, name, why },
+        (error, _) => error,
+    })
 }
 
 /// Every gang of a plan, in planning order.

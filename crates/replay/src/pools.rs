@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use muster_api::crd::{EC2NodeClass, NodePool, NodeRequirementOperator, condition};
 use muster_api::supply::{self, Supplied};
-use muster_api::{convert, keys, new_node, node_class, pool as rules};
+use muster_api::{convert, keys, new_node, node_class, pool as rules, pool_check};
 use muster_core::devices::Daemon;
 use muster_core::ec2::{CapacityType, Subnet, Tags};
 use muster_core::gang::PoolView;
@@ -19,6 +19,9 @@ use muster_core::offering::{
 
 use crate::catalogue::Catalogue;
 use crate::dump::Dump;
+
+/// Kind of the classes that pools refer to.
+const CLASS: &str = "EC2NodeClass";
 
 /// A pool that may provision.
 #[derive(Clone, Debug)]
@@ -205,10 +208,14 @@ pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node]) -> (V
     }
     let known_zones: BTreeSet<&str> =
         nodes.iter().filter_map(|node| node.labels.get(keys::ZONE).map(|zone| &**zone)).collect();
+    let unread = dump.ignored.iter().filter(|one| one.kind == CLASS).map(|one| (one.name.as_str(), one.why.as_str()));
+    // Of one that is there twice the first was read.
+    let is_known = |name: &str| dump.classes.iter().any(|class| class.metadata.name.as_deref() == Some(name));
+    let unread: BTreeMap<&str, &str> = unread.filter(|(name, _)| !is_known(name)).collect();
     let mut sorted: Vec<&NodePool> = dump.pools.iter().collect();
     sorted.sort_by_key(|pool| name(pool));
     for pool in sorted {
-        match one(pool, &dump.classes, catalogue, &known_zones, (&daemons, &shapes)) {
+        match one(pool, &dump.classes, catalogue, &known_zones, (&daemons, &shapes), &unread) {
             Ok(pool) => pools.push(pool),
             Err(Unusable::NotReady(why)) => {
                 not_ready.push((name(pool).to_owned(), why.clone()));
@@ -247,6 +254,7 @@ fn one(
     catalogue: &Catalogue,
     known_zones: &BTreeSet<&str>,
     (daemons, shapes): (&[Daemon], &Arc<[Shape]>),
+    unread: &BTreeMap<&str, &str>,
 ) -> Result<Pool, Unusable> {
     let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if let Some(why) = why_not_ready(conditions) {
@@ -261,7 +269,20 @@ fn one(
     if let Some(why) = why_not_ready(of_class.unwrap_or_default()) {
         return Err(Unusable::NotReady(format!("EC2NodeClass {}: {why}", reference.name)));
     }
-    rules::read(pool)?;
+    pool_check::read(pool)?;
+    let known = [(&reference.group, keys::GROUP, "group"), (&reference.kind, CLASS, "kind")];
+    for (stated, known, field) in known {
+        if !stated.is_empty() && stated != known {
+            let why = format!("spec.template.spec.nodeClassRef.{field}: \"{stated}\" is not {known}");
+            return Err(why.into());
+        }
+    }
+    if let Some(why) = unread.get(reference.name.as_str()) {
+        return Err(format!("spec.template.spec.nodeClassRef: {CLASS} {} cannot be read: {why}", reference.name).into());
+    }
+    if let Some(class) = class {
+        node_class::kubelet(class).map_err(|why| format!("{CLASS} {}: {why}", reference.name))?;
+    }
     let types: Vec<InstanceTypeInfo> =
         catalogue.types.values().filter(|info| rules::allows_type(pool, info)).cloned().collect();
     // Types that are described by labels alone are for ordinary pods; whether any is allowed is found there.

@@ -1,12 +1,11 @@
 //! Whether a NodePool can be used now, and what stands against it.
 
 use muster_api::crd::{EC2NodeClass, NodePool, condition, is_true};
-use muster_api::{keys, node_class, pool as rules, supply};
-use muster_core::batch::replacements;
+use muster_api::{node_class, pool as rules, pool_check, supply};
 use muster_core::ec2::CapacityType;
 use muster_core::model::money::usd;
 
-use super::reading::{allowed, blocked, class_of, duration, instance_types, launched, probes, zones};
+use super::reading::{allowed, blocked, class_of, instance_types, launched, probes, zones};
 use crate::cluster::State;
 use crate::provisioner::catalogue::Catalogue;
 use crate::provisioner::{Context, class};
@@ -42,8 +41,8 @@ pub(in crate::provisioner) fn problem(
 
 fn problem_but_block(context: &Context, state: &State, pool: &NodePool) -> Option<(&'static str, String)> {
     let reference = &pool.spec.template.spec.node_class_ref;
-    if let Err((reason, message)) = validate(pool) {
-        return Some((reason, message));
+    if let Some(first) = pool_check::problems(pool).into_iter().next() {
+        return Some(first);
     }
     if context.options.ceiling.is_none() {
         return Some(("MaxUsdPerHourNotSet", NO_CEILING.to_owned()));
@@ -128,42 +127,6 @@ pub(in crate::provisioner) fn unready(context: &Context, state: &State, names: &
         stated.push(format!("NodePool {name}: {reason}: {why}"));
     }
     (!stated.is_empty()).then(|| stated.join("; "))
-}
-
-fn validate(pool: &NodePool) -> Result<(), (&'static str, String)> {
-    for key in pool.spec.template.metadata.labels.keys() {
-        if key.starts_with(keys::PREFIX) || key == keys::HOSTNAME {
-            return Err(("LabelRestricted", format!("spec.template.metadata.labels: {key} is set by Muster alone")));
-        }
-    }
-    rules::limits(pool).map_err(|message| ("LimitInvalid", message))?;
-    rules::max_usd_per_hour(pool).map_err(|message| ("LimitInvalid", message))?;
-    rules::max_probe_usd(pool).map_err(|message| ("LimitInvalid", message))?;
-    rules::taints(pool).map_err(|message| ("TaintInvalid", message))?;
-    rules::startup_taints(pool).map_err(|message| ("TaintInvalid", message))?;
-    rules::acts(pool).map_err(|message| ("FieldNotSupported", message))?;
-    if replacements(&pool.spec.join.max_replacements.0, 1).is_none() {
-        let text = &pool.spec.join.max_replacements.0;
-        return Err((
-            "DurationInvalid",
-            format!("spec.join.maxReplacements: \"{text}\" is neither a number nor a share such as 10%"),
-        ));
-    }
-    for (field, text) in [
-        ("join.registerWithin", &pool.spec.join.register_within),
-        ("join.readyWithin", &pool.spec.join.ready_within),
-        ("join.replaceAfter", &pool.spec.join.replace_after),
-        ("disruption.consolidateAfter", &pool.spec.disruption.consolidate_after),
-        ("disruption.foreignPodsAfter", &pool.spec.disruption.foreign_pods_after),
-    ] {
-        if text != "Never" && duration(text).is_none() {
-            return Err((
-                "DurationInvalid",
-                format!("spec.{field}: \"{text}\" is not a duration such as 90s, 15m or 1h"),
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// Why the pool has no type to launch.

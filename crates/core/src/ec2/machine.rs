@@ -23,7 +23,7 @@ const PREFIX: u32 = 16;
 
 /// One instance type. Nothing about a type is hard-coded but its list price.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InstanceTypeInfo {
     /// Name, `p5.48xlarge`.
     pub name: String,

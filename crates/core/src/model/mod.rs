@@ -21,6 +21,7 @@ pub mod pods;
 pub mod ranks;
 pub mod resources;
 pub mod snapshot;
+pub mod spelling;
 pub mod tags;
 pub mod taint;
 pub mod units;

@@ -1,27 +1,40 @@
 //! What the API server refuses of a pod's constraints and a converter would read as something else: each is named by field and
 //! value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use k8s_openapi::api::core::v1::{
-    NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, PodSpec, Taint, Toleration, TopologySpreadConstraint,
+    NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, PodSpec, ResourceRequirements, Taint, Toleration,
+    TopologySpreadConstraint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use muster_core::model::spelling::{is_label_key, is_label_value, is_namespace};
 use muster_core::model::units::Quantity;
 
+/// Billionths of one.
+const NANO: i128 = 1_000_000_000;
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// Looks at every constraint of a pod; `prefix` is the path of what holds its spec.
 ///
 /// Errors: the path of the first field that the API server would refuse, its value, and what is wrong.
 pub(super) fn check(spec: &PodSpec, prefix: &str) -> Result<(), String> {
+    labels(spec.node_selector.as_ref(), &format!("{prefix}spec.nodeSelector"))?;
     for (index, toleration) in spec.tolerations.iter().flatten().enumerate() {
         tolerated(toleration, &format!("{prefix}spec.tolerations[{index}]"))?;
     }
     for (index, spread) in spec.topology_spread_constraints.iter().flatten().enumerate() {
         spreads(spread, &format!("{prefix}spec.topologySpreadConstraints[{index}]"))?;
+    }
+    let mut seen = BTreeSet::new();
+    for (index, spread) in spec.topology_spread_constraints.iter().flatten().enumerate() {
+        if !seen.insert((&spread.topology_key, &spread.when_unsatisfiable)) {
+            let path = format!("{prefix}spec.topologySpreadConstraints[{index}]");
+            let why = format!("is there twice with whenUnsatisfiable: {}", spread.when_unsatisfiable);
+            return wrong(&path, "topologyKey", &spread.topology_key, &why);
+        }
     }
     let Some(affinity) = &spec.affinity else { return Ok(()) };
     let path = format!("{prefix}spec.affinity");
@@ -33,7 +46,12 @@ pub(super) fn check(spec: &PodSpec, prefix: &str) -> Result<(), String> {
                 return Err(format!("{path}: `[]` selects no node at all"));
             }
             for (index, one) in required.node_selector_terms.iter().enumerate() {
-                term(one, &format!("{path}[{index}]"))?;
+                let path = format!("{path}[{index}]");
+                term(one, &path)?;
+                for (index, one) in one.match_expressions.iter().flatten().enumerate() {
+                    let path = format!("{path}.matchExpressions[{index}]");
+                    one.values.iter().flatten().try_for_each(|value| label_value(value, &path, "values"))?;
+                }
             }
         }
         let preferred = nodes.preferred_during_scheduling_ignored_during_execution.iter().flatten();
@@ -69,7 +87,8 @@ pub(super) fn check(spec: &PodSpec, prefix: &str) -> Result<(), String> {
 ///
 /// Errors: the path of a field that the API server would refuse, and its value.
 pub(super) fn taint(taint: &Taint, path: &str) -> Result<(), String> {
-    filled(&taint.key, path, "key")?;
+    label_key(&taint.key, path, "key")?;
+    label_value(taint.value.as_deref().unwrap_or_default(), path, "value")?;
     one_of(&taint.effect, &EFFECTS, path, "effect")
 }
 
@@ -80,13 +99,23 @@ fn tolerated(toleration: &Toleration, path: &str) -> Result<(), String> {
     if !effect.is_empty() {
         one_of(&effect, &EFFECTS, path, "effect")?;
     }
-    if text(&toleration.key).is_empty() && operator != "Exists" {
+    let (key, value) = (text(&toleration.key), text(&toleration.value));
+    if key.is_empty() && operator != "Exists" {
         return wrong(path, "operator", &operator, "has to be Exists where there is no key");
     }
-    if operator == "Exists" && !text(&toleration.value).is_empty() {
-        return wrong(path, "value", text(&toleration.value), "has to be empty where the operator is Exists");
+    if !key.is_empty() {
+        label_key(&key, path, "key")?;
     }
-    Ok(())
+    if operator == "Exists" && !value.is_empty() {
+        return wrong(path, "value", value, "has to be empty where the operator is Exists");
+    }
+    if matches!(operator.as_str(), "Gt" | "Lt") && value.parse::<i64>().is_err() {
+        return wrong(path, "value", value, "has to be an integer where the operator is Gt or Lt");
+    }
+    if let Some(seconds) = toleration.toleration_seconds.filter(|_| effect != "NoExecute") {
+        return wrong(path, "tolerationSeconds", seconds, "needs effect: NoExecute");
+    }
+    label_value(&value, path, "value")
 }
 
 fn spreads(spread: &TopologySpreadConstraint, path: &str) -> Result<(), String> {
@@ -110,22 +139,48 @@ fn spreads(spread: &TopologySpreadConstraint, path: &str) -> Result<(), String> 
             one_of(policy, &["Honor", "Ignore"], path, field)?;
         }
     }
-    selector(spread.label_selector.as_ref(), &format!("{path}.labelSelector"))
+    selector(spread.label_selector.as_ref(), &format!("{path}.labelSelector"))?;
+    match_keys(spread.match_label_keys.as_deref(), spread.label_selector.as_ref(), path, "matchLabelKeys")
+}
+
+/// Keys whose values of the pod itself are added to a selector.
+fn match_keys(keys: Option<&[String]>, of: Option<&LabelSelector>, path: &str, field: &str) -> Result<(), String> {
+    for key in keys.unwrap_or_default() {
+        label_key(key, path, field)?;
+        let Some(of) = of else { return wrong(path, field, key, "needs a labelSelector") };
+        let stated = of.match_expressions.iter().flatten().map(|one| &one.key);
+        if of.match_labels.iter().flatten().map(|(key, _)| key).chain(stated).any(|one| one == key) {
+            return wrong(path, field, key, "is in the labelSelector too");
+        }
+    }
+    Ok(())
 }
 
 fn neighbours(one: &PodAffinityTerm, path: &str) -> Result<(), String> {
-    filled(&one.topology_key, path, "topologyKey")?;
+    label_key(&one.topology_key, path, "topologyKey")?;
+    if let Some(namespace) = one.namespaces.iter().flatten().find(|name| !is_namespace(name)) {
+        return wrong(path, "namespaces", namespace, "is no name of a namespace");
+    }
+    let (with, without) = (one.match_label_keys.as_deref(), one.mismatch_label_keys.as_deref());
+    match_keys(with, one.label_selector.as_ref(), path, "matchLabelKeys")?;
+    match_keys(without, one.label_selector.as_ref(), path, "mismatchLabelKeys")?;
+    let both = |key: &&String| with.is_some_and(|with| with.contains(key));
+    if let Some(key) = without.unwrap_or_default().iter().find(both) {
+        return wrong(path, "mismatchLabelKeys", key, "is among matchLabelKeys too");
+    }
     selector(one.label_selector.as_ref(), &format!("{path}.labelSelector"))?;
     selector(one.namespace_selector.as_ref(), &format!("{path}.namespaceSelector"))
 }
 
 pub(super) fn selector(of: Option<&LabelSelector>, path: &str) -> Result<(), String> {
+    labels(of.and_then(|of| of.match_labels.as_ref()), &format!("{path}.matchLabels"))?;
     let requirements = of.and_then(|of| of.match_expressions.as_ref()).into_iter().flatten();
     for (index, one) in requirements.enumerate() {
         let path = format!("{path}.matchExpressions[{index}]");
-        filled(&one.key, &path, "key")?;
+        label_key(&one.key, &path, "key")?;
         one_of(&one.operator, &["In", "NotIn", "Exists", "DoesNotExist"], &path, "operator")?;
         listed(&one.operator, one.values.as_deref().unwrap_or_default(), &path)?;
+        one.values.iter().flatten().try_for_each(|value| label_value(value, &path, "values"))?;
     }
     Ok(())
 }
@@ -147,7 +202,7 @@ pub(super) fn term(one: &NodeSelectorTerm, path: &str) -> Result<(), String> {
 }
 
 fn requirement(one: &NodeSelectorRequirement, path: &str) -> Result<(), String> {
-    filled(&one.key, path, "key")?;
+    label_key(&one.key, path, "key")?;
     one_of(&one.operator, &["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"], path, "operator")?;
     let values = one.values.as_deref().unwrap_or_default();
     if matches!(one.operator.as_str(), "Gt" | "Lt") {
@@ -170,6 +225,27 @@ fn listed(operator: &str, values: &[String], path: &str) -> Result<(), String> {
 
 fn weight(weight: i32, path: &str) -> Result<(), String> {
     if (1..=100).contains(&weight) { Ok(()) } else { wrong(path, "weight", weight, "has to be between 1 and 100") }
+}
+
+pub(super) fn label_key(text: &str, path: &str, field: &str) -> Result<(), String> {
+    filled(text, path, field)?;
+    if is_label_key(text) { Ok(()) } else { wrong(path, field, text, "is no label key") }
+}
+
+fn label_value(text: &str, path: &str, field: &str) -> Result<(), String> {
+    let why = "is no label value: at most 63 letters, digits, -, _ and .";
+    if is_label_value(text) { Ok(()) } else { wrong(path, field, text, why) }
+}
+
+/// Labels as an object has them, or as a selector asks for them.
+pub(super) fn labels(labels: Option<&BTreeMap<String, String>>, path: &str) -> Result<(), String> {
+    for (key, value) in labels.into_iter().flatten() {
+        if !is_label_key(key) {
+            return Err(format!("{path}: `{key}` is no label key"));
+        }
+        label_value(value, path, key)?;
+    }
+    Ok(())
 }
 
 pub(super) fn filled(text: &str, path: &str, field: &str) -> Result<(), String> {
@@ -205,6 +281,30 @@ pub(super) fn not_negative(list: Option<&BTreeMap<String, Text>>, path: &str) ->
     for (name, text) in list.into_iter().flatten() {
         if text.0.parse::<Quantity>().is_ok_and(|amount| amount < Quantity::ZERO) {
             return Err(format!("{path}[{name}]: `{}` is negative", text.0));
+        }
+    }
+    Ok(())
+}
+
+/// What a container, or a whole pod, asks for and may use.
+pub(super) fn amounts(of: &ResourceRequirements, path: &str) -> Result<(), String> {
+    let limits = of.limits.as_ref();
+    for (field, list) in [("requests", of.requests.as_ref()), ("limits", limits)] {
+        for (name, text) in list.into_iter().flatten() {
+            if !is_label_key(name) {
+                return Err(format!("{path}.{field}: `{name}` is no name of a resource"));
+            }
+            let extended = name.contains('/') || name.starts_with("hugepages-");
+            if extended && text.0.parse::<Quantity>().is_ok_and(|amount| amount.nano() % NANO != 0) {
+                return Err(format!("{path}.{field}[{name}]: `{}` is not a whole number", text.0));
+            }
+        }
+    }
+    for (name, asked) in of.requests.iter().flatten() {
+        let Some(most) = limits.and_then(|limits| limits.get(name)) else { continue };
+        let amount = |text: &Text| text.0.parse::<Quantity>().ok();
+        if amount(asked).zip(amount(most)).is_some_and(|(asked, most)| asked > most) {
+            return Err(format!("{path}.requests[{name}]: `{}` is more than its limit, `{}`", asked.0, most.0));
         }
     }
     Ok(())

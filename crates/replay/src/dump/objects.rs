@@ -12,6 +12,8 @@ use muster_api::conventions::{Kind, Object};
 use muster_api::dra::DeviceUse;
 use muster_api::{convert, keys};
 use muster_core::model::node::Node as CoreNode;
+use muster_core::model::spelling::{is_name, is_namespace};
+use muster_core::reason::bounded;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::Segment;
@@ -38,6 +40,7 @@ impl Dump {
     ) -> Result<(), ReadError> {
         let text = |field: &str| object.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (name, mut namespace) = (text("/metadata/name"), text("/metadata/namespace"));
+        let misnamed = misnamed(&object);
         if kind.is_empty() {
             self.ignore(kind, if name.is_empty() { place.to_owned() } else { name }, "kind: is missing".to_owned());
             return Ok(());
@@ -55,6 +58,11 @@ impl Dump {
         if read.is_none() && known.is_none() {
             let name = if name.is_empty() { place.to_owned() } else { name };
             self.ignore(kind, name, format!("{version} objects of this kind play no part in planning"));
+            return Ok(());
+        }
+        if let Some(why) = misnamed {
+            let name = if name.is_empty() { place.to_owned() } else { bounded(&name, MAX_SHOWN).into_owned() };
+            self.ignore(kind, name, why);
             return Ok(());
         }
         if name.is_empty() {
@@ -114,7 +122,19 @@ impl Dump {
         match kind {
             "Node" => self.nodes.push(checked(&object, check_node)?),
             "Pod" => {
-                let pod: Pod = from(&convert::keep_scheduling_group(object))?;
+                let object = convert::keep_scheduling_group(object);
+                let pod: Pod = match from(&object) {
+                    Ok(pod) => pod,
+                    Err(why) => {
+                        // Its gang is known by what can be read.
+                        let metadata = object.get("metadata").and_then(|metadata| from(metadata).ok());
+                        let name = object.pointer("/spec/schedulerName").and_then(Value::as_str).map(str::to_owned);
+                        let spec = Some(PodSpec { scheduler_name: name, ..PodSpec::default() });
+                        let pod = metadata.map(|metadata| Pod { metadata, spec, status: None });
+                        self.unreadable.extend(pod.map(|pod| (pod, why.clone())));
+                        return Err(why);
+                    }
+                };
                 match check_pod(&pod) {
                     Ok(()) => self.pods.push(pod),
                     Err(why) => {
@@ -239,19 +259,46 @@ fn check_node(node: &Node) -> Result<(), String> {
     not_negative(status.and_then(|status| status.allocatable.as_ref()), "status.allocatable")
 }
 
-/// Numbers and percentages, as the API server takes them.
+/// Numbers and percentages, as the API server takes them, and a selector.
 fn check_budget(budget: &PodDisruptionBudget) -> Result<(), String> {
-    let spec = budget.spec.iter();
-    let amounts =
-        spec.flat_map(|spec| [("minAvailable", &spec.min_available), ("maxUnavailable", &spec.max_unavailable)]);
-    for (field, amount) in amounts {
-        let Some(IntOrString::String(text)) = amount else { continue };
-        let digits = text.strip_suffix('%').unwrap_or_default();
-        if digits.is_empty() || digits.len() > 9 || !digits.bytes().all(|one| one.is_ascii_digit()) {
-            return Err(format!("spec.{field}: `{text}` is neither a number nor a percentage such as 50%"));
+    let Some(spec) = &budget.spec else { return Ok(()) };
+    for (field, amount) in [("minAvailable", &spec.min_available), ("maxUnavailable", &spec.max_unavailable)] {
+        match amount {
+            Some(IntOrString::Int(number)) if *number < 0 => {
+                return Err(format!("spec.{field}: `{number}` is negative"));
+            }
+            Some(IntOrString::String(text)) => {
+                let percent = text.strip_suffix('%').filter(|digits| digits.bytes().all(|one| one.is_ascii_digit()));
+                if percent.and_then(|digits| digits.parse::<u32>().ok()).is_none_or(|percent| percent > 100) {
+                    return Err(format!("spec.{field}: `{text}` is neither a number nor a percentage such as 50%"));
+                }
+            }
+            Some(IntOrString::Int(_)) | None => {}
         }
     }
-    Ok(())
+    if let (Some(_), Some(most)) = (&spec.min_available, &spec.max_unavailable) {
+        let most = match most {
+            IntOrString::Int(number) => number.to_string(),
+            IntOrString::String(text) => text.clone(),
+        };
+        return Err(format!("spec.maxUnavailable: `{most}` and spec.minAvailable exclude each other"));
+    }
+    constraints::selector(spec.selector.as_ref(), "spec.selector")
+}
+
+/// What of its name no object can have.
+fn misnamed(object: &Value) -> Option<String> {
+    let of = |field: &str| object.get("metadata")?.get(field).filter(|value| !value.is_null());
+    for (field, is_spelled) in [("name", is_name as fn(&str) -> bool), ("namespace", is_namespace)] {
+        let Some(value) =
+            of(field).filter(|value| !value.as_str().is_some_and(|text| text.is_empty() || is_spelled(text)))
+        else {
+            continue;
+        };
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        return Some(format!("metadata.{field}: `{}` is no name", bounded(&value, MAX_SHOWN)));
+    }
+    None
 }
 
 fn check_pod(pod: &Pod) -> Result<(), String> {
@@ -260,14 +307,34 @@ fn check_pod(pod: &Pod) -> Result<(), String> {
     let Some(spec) = &pod.spec else { return Ok(()) };
     check_spec(spec, "")?;
     // What stands on a node holds its capacity, whatever it asked for.
-    if spec.node_name.is_none() { constraints::check(spec, "") } else { Ok(()) }
+    if spec.node_name.is_some() {
+        return Ok(());
+    }
+    constraints::labels(pod.metadata.labels.as_ref(), "metadata.labels")?;
+    check_amounts(spec, "")?;
+    constraints::check(spec, "")
 }
 
 fn check_template(template: &PodTemplateSpec, prefix: &str) -> Result<(), String> {
     convert::shape_of_template("", template).map_err(|error| describe(&error, prefix))?;
     let Some(spec) = &template.spec else { return Ok(()) };
     check_spec(spec, prefix)?;
+    let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
+    constraints::labels(labels, &format!("{prefix}metadata.labels"))?;
+    check_amounts(spec, prefix)?;
     constraints::check(spec, prefix)
+}
+
+/// No container asks for more than it may use, or for a part of what comes in whole numbers.
+fn check_amounts(spec: &PodSpec, prefix: &str) -> Result<(), String> {
+    let lists = [("containers", Some(&spec.containers)), ("initContainers", spec.init_containers.as_ref())];
+    for (field, containers) in lists {
+        for (index, container) in containers.into_iter().flatten().enumerate() {
+            let Some(of) = &container.resources else { continue };
+            constraints::amounts(of, &format!("{prefix}spec.{field}[{index}].resources"))?;
+        }
+    }
+    spec.resources.as_ref().map_or(Ok(()), |of| constraints::amounts(of, &format!("{prefix}spec.resources")))
 }
 
 /// What the API server refuses and a converter reads: amounts below zero, ports that are none.

@@ -8,9 +8,10 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use muster_core::model::units::Quantity;
 
-use super::constraints::{filled, named, not_negative, selector, term, wrong};
+use super::constraints::{filled, label_key, named, not_negative, selector, term, wrong};
 
 const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
+const ALONE: &str = "ReadWriteOncePod";
 const VOLUME_MODES: [&str; 2] = ["Filesystem", "Block"];
 const BINDING_MODES: [&str; 2] = ["Immediate", "WaitForFirstConsumer"];
 
@@ -20,9 +21,18 @@ const BINDING_MODES: [&str; 2] = ["Immediate", "WaitForFirstConsumer"];
 pub(super) fn claim(claim: &PersistentVolumeClaim) -> Result<(), String> {
     let Some(spec) = &claim.spec else { return Ok(()) };
     access_modes(spec.access_modes.as_deref())?;
+    let modes = spec.access_modes.as_deref().unwrap_or_default();
+    if modes.len() > 1 && modes.iter().any(|mode| mode == ALONE) {
+        return Err(format!("spec.accessModes: `{ALONE}` stands alone, or not at all"));
+    }
     named(spec.volume_mode.as_deref(), &VOLUME_MODES, "spec.volumeMode")?;
+    let requests = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    let storage = requests.and_then(|requests| requests.get("storage"));
+    if let Some(text) = storage.filter(|text| text.0.parse::<Quantity>().is_ok_and(|amount| amount == Quantity::ZERO)) {
+        return Err(format!("spec.resources.requests[storage]: `{}` has to be greater than zero", text.0));
+    }
     selector(spec.selector.as_ref(), "spec.selector")?;
-    amounts(spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()), "spec.resources.requests")
+    amounts(requests, "spec.resources.requests")
 }
 
 /// Looks at a volume.
@@ -48,7 +58,7 @@ pub(super) fn class(class: &StorageClass) -> Result<(), String> {
     for (number, term) in terms {
         for (index, one) in term.match_label_expressions.iter().flatten().enumerate() {
             let path = format!("allowedTopologies[{number}].matchLabelExpressions[{index}]");
-            filled(&one.key, &path, "key")?;
+            label_key(&one.key, &path, "key")?;
             if one.values.is_empty() {
                 return wrong(&path, "values", "[]", "has to hold a value");
             }

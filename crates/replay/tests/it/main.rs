@@ -23,6 +23,7 @@ mod regions;
 mod remedies;
 mod scene;
 mod schema;
+mod spelling;
 mod strict;
 mod supplied;
 mod support;

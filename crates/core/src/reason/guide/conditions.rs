@@ -3,7 +3,7 @@
 use super::{Of, Row};
 
 /// Every reason of a condition that is neither code nor event.
-pub(super) const CONDITIONS: [Row; 49] = [
+pub(super) const CONDITIONS: [Row; 50] = [
     (
         "Swept",
         Of::Condition,
@@ -45,6 +45,13 @@ pub(super) const CONDITIONS: [Row; 49] = [
         "The NodePool is not Ready.",
         "It sets a label that belongs to Kubernetes or to Muster.",
         &["Remove the label in the message."],
+    ),
+    (
+        "LabelInvalid",
+        Of::Condition,
+        "The NodePool is not Ready.",
+        "A label of its template, or its own name, which is the value of one, is not spelled as labels are: no kubelet would start with it.",
+        &["Correct the label in the message."],
     ),
     (
         "DevicesBlocked",
