@@ -152,7 +152,8 @@ impl<'a> Compiled<'a> {
         &self.problem.offers[self.offer_of[at]]
     }
 
-    /// Offers that hold a pod of the class, whatever it prefers: their domains are those that a spread constraint counts.
+    /// Offers that hold a pod of the class, whatever it prefers: their domains are those that a spread constraint counts. Without a label
+    /// that another of its constraints asks for no node ever holds one.
     pub(super) fn possible(&self, class: usize) -> Bits {
         let of = &self.problem.classes[class];
         let takes =
@@ -162,6 +163,12 @@ impl<'a> Compiled<'a> {
         } else {
             Bits::of(self.offer_of.len(), |at| takes(self.offer(at)))
         };
+        let keys = of.rules.iter().filter(|rule| !matches!(rule, Rule::AntiAffinity(_))).flat_map(Rule::keys);
+        let keys: Vec<&Arc<str>> = keys.filter(|key| &***key != HOSTNAME).collect();
+        if !keys.is_empty() {
+            let lacks = |offer: &Offer| keys.iter().any(|key| !offer.node.labels.contains_key(*key));
+            mask.subtract(&Bits::of(self.offer_of.len(), |at| lacks(self.offer(at))));
+        }
         self.holding(&mut mask, &self.need(class, &[], None));
         mask
     }

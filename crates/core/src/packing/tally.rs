@@ -293,14 +293,24 @@ fn counter<'p>(counted: Counted<'p>, domains: &BTreeMap<&str, Domains>, nodes: &
     Counter { counted, pods: vec![0; domains.count], eligible }
 }
 
-/// Domains of offers that hold the pod.
+/// Domains of offers that hold the pod: with every label that it is spread over, or that it has to share with others.
 fn launchable_domains(class: &Class, domains: &Domains, problem: &Problem) -> Vec<usize> {
     let mut found = vec![false; domains.count];
     let alone = class.beside(None);
+    let labelled = |node: &Node| {
+        let has = |key: &str| key == HOSTNAME || node.labels.contains_key(key);
+        class.rules.iter().all(|rule| match rule {
+            Rule::Spread(spread) => has(&spread.key),
+            Rule::Affinity(terms) => terms.iter().all(|term| has(&term.key)),
+            Rule::AntiAffinity(_) => true,
+        })
+    };
     if !class.existing_only {
         for (offer, domain) in problem.offers.iter().zip(&domains.of_offer) {
             let Some(domain) = domain.filter(|domain| !found[*domain]) else { continue };
-            found[domain] = !class.is_kept_off(offer) && fit::fits(&alone, &offer.node, &offer.overhead).is_ok();
+            found[domain] = !class.is_kept_off(offer)
+                && labelled(&offer.node)
+                && fit::fits(&alone, &offer.node, &offer.overhead).is_ok();
         }
     }
     (0..domains.count).filter(|domain| found[*domain]).collect()

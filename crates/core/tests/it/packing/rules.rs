@@ -171,3 +171,36 @@ fn a_pool_of_a_lower_weight_is_for_pods_that_none_of_a_higher_weight_holds() {
         assert_eq!(used, [0, 1], "what the first pool holds goes there, whatever it costs");
     }
 }
+
+#[test]
+fn a_zone_where_no_offer_has_another_label_that_the_pod_is_spread_over_is_no_domain() {
+    let spread = |key: &str| {
+        let (honor_affinity, honor_taints) = (true, false);
+        Rule::Spread(Spread {
+            key: key.into(),
+            selector: app("x"),
+            max_skew: 1,
+            min_domains: 1,
+            honor_affinity,
+            honor_taints,
+        })
+    };
+    for (racks, placed) in [(false, true), (true, false)] {
+        for budget in budgets() {
+            let rules = vec![spread("rack"), spread(ZONE)];
+            let mut offers = ["a", "b"].map(|zone| offer("small", zone, 2_000, 100, CapacityType::OnDemand));
+            for offer in offers.iter_mut().filter(|_| racks) {
+                Arc::make_mut(&mut offer.node).labels.insert("rack".into(), "r-2".into());
+            }
+            let mut problem = problem(budget, vec![Class { rules, ..class("x") }], offers.to_vec());
+            let mut running = existing("n", "a", false);
+            Arc::make_mut(&mut running.node).labels.insert("rack".into(), "r-1".into());
+            let (namespace, labels) = ("ns".into(), labels("x"));
+            problem.standing.push(Standing { node: 0, namespace, labels, anti_affinity: Vec::new(), deleting: false });
+            problem.nodes = vec![running];
+            let made = plan(&problem);
+            assert_eq!(check(&problem, &made), Vec::<String>::new());
+            assert_eq!(made.places == [Place::Existing(0)], placed, "with racks to be had: {racks}: {:?}", made.places);
+        }
+    }
+}
