@@ -125,8 +125,8 @@ pub struct Context {
     subnets: Mutex<BTreeMap<String, Timestamp>>,
     /// Finished fleets.
     fleets: Mutex<fleets::Fleets>,
-    /// Classes that were tried out, with their generation.
-    tried: Mutex<BTreeMap<String, Option<i64>>>,
+    /// Classes that were tried out.
+    tried: Mutex<BTreeMap<String, class::Version>>,
     catalogue: ArcSwap<Catalogue>,
     /// Types by pool.
     allowed: pool::allowed::Allowed,

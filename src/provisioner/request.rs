@@ -70,6 +70,10 @@ impl Unanswered {
         self.0.retain(|key, failed| version(key).is_some_and(|version| version == failed.version.as_deref()));
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether a request is not tried yet.
     fn waits(&self, key: &ObjectKey, now: Instant) -> bool {
         self.0.get(key).is_some_and(|failed| now < failed.until)

@@ -63,7 +63,11 @@ pub(super) async fn run(context: Arc<Context>, described: Arc<Notify>, beat: Bea
             () = tokio::time::sleep(pause) => {}
         }
         // Whoever changes something rings; that time alone has changed something is seen when pools are described.
-        let rest = closes.map_or_else(|| context.quiet(), |left| left.saturating_sub(pause).min(TICK));
+        let rest = match closes {
+            Some(left) => left.saturating_sub(pause).min(TICK),
+            None if pods.collects() || !unanswered.is_empty() => TICK,
+            None => context.quiet(),
+        };
         tokio::select! {
             () = term.cancelled() => return,
             () = described.notified() => {}

@@ -168,6 +168,13 @@ mod tests {
         let namespaces = Arc::new(Namespaces::from([(Arc::from("other"), team)]));
         let of_other = read(&mut ladders, &pods, &namespaces, false);
         assert_ne!(of_other[0][0].rules, annotated[0][0].rules, "the selector selects a namespace more");
+        // Its object is the same, and what is known of its claims is not.
+        let (pod, object) = &pods[0];
+        let mut shape = Shape::clone(pod.shape.as_ref().unwrap());
+        shape.requests.set("cpu", 2_000);
+        let grown = (Arc::new(Pod { shape: Ok(Arc::new(shape)), ..Pod::clone(pod) }), Arc::clone(object));
+        let asks = read(&mut ladders, &[grown], &namespaces, false)[0][0].shape.requests.get("cpu");
+        assert_eq!((asks, of_other[0][0].shape.requests.get("cpu")), (2_000, 1_000));
         let softly = read(&mut ladders, &pods, &namespaces, true);
         assert_eq!((of_other[0].len(), softly[0].len()), (1, 2), "taints are a preference now");
     }

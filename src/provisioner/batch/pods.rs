@@ -1,7 +1,7 @@
 //! Nodes for pods of no gang: reads what waits, asks the round what follows, creates its NodeBatches and reports to the pods.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{Hash as _, Hasher as _};
+use std::hash::{Hash, Hasher as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use muster_api::{batch_state, keys, pool_state};
 use muster_core::batch::reserves;
 use muster_core::ec2::CapacityType;
 use muster_core::gang::GangEvent;
+use muster_core::model::batch::{Batch, BatchMember, MemberState};
 use muster_core::model::money::usd;
 use muster_core::model::names::PodUid;
 use muster_core::offering::Ledger;
@@ -49,6 +50,8 @@ pub(in crate::provisioner) struct Pods {
     fruitless: Option<Fruitless>,
     /// Pods for which there is capacity and that kube-scheduler puts nowhere.
     disputes: Disputes,
+    /// UIDs of each pool and its class when purchases were last looked at.
+    objects: BTreeMap<Arc<str>, [Option<String>; 2]>,
     /// What the statuses say of it, as far as this process wrote or read them.
     written: BTreeMap<Arc<str>, SchedulerRefused>,
     /// The pods that waited when they were last looked through.
@@ -70,6 +73,7 @@ impl Pods {
             purchases: None,
             fruitless: None,
             disputes: Disputes::default(),
+            objects: BTreeMap::new(),
             written: BTreeMap::new(),
             crowd: Crowd::default(),
             ladders: Ladders::default(),
@@ -82,6 +86,11 @@ impl Pods {
     pub(in crate::provisioner) fn closes_in(&self) -> Option<Duration> {
         let left = self.window.closes()?.duration_since(now_real());
         Duration::try_from(left).ok().filter(|left| !left.is_zero())
+    }
+
+    /// Whether pods are collected, or were and nobody looked when it was over.
+    pub(in crate::provisioner) fn collects(&self) -> bool {
+        self.window.closes().is_some()
     }
 
     /// How long it took, the last time, to find out whether a round is due.
@@ -239,14 +248,26 @@ impl Pods {
             self.purchases = Some(Purchases::new(SchedulerRefusals::new(known)));
         }
         let Some(purchases) = &mut self.purchases else { return Vec::new() };
+        let class = |pool: &NodePool| class_of(state, pool).map(|class| &class.metadata);
         let generations = |pool: &NodePool| {
-            let class = class_of(state, pool).and_then(|class| class.metadata.generation);
+            let class = class(pool).and_then(|class| class.generation);
             (pool.metadata.generation.unwrap_or_default(), class.unwrap_or_default())
         };
+        let objects = |pool: &NodePool| [pool.metadata.uid.clone(), class(pool).and_then(|class| class.uid.clone())];
+        let objects: BTreeMap<Arc<str>, _> =
+            state.pools.iter().map(|(name, pool)| (name.as_str().into(), objects(pool))).collect();
+        // What was made again under its name begins at the same generation, and nothing of what was in vain is about it.
+        let before = std::mem::replace(&mut self.objects, objects);
+        let is_another = |name: &str| before.get(name).is_some_and(|before| self.objects.get(name) != Some(before));
         purchases.look(&Seen {
             batches: state.batches.values().map(|seen| &**seen.batch()).collect(),
             snapshot: &state.snapshot,
-            generations: state.pools.iter().map(|(name, pool)| (name.as_str().into(), generations(pool))).collect(),
+            generations: state
+                .pools
+                .iter()
+                .filter(|(name, _)| !is_another(name))
+                .map(|(name, pool)| (name.as_str().into(), generations(pool)))
+                .collect(),
             now: context.clock.now(),
             now_real: now_real(),
         })
@@ -464,6 +485,15 @@ struct Learnt<'a> {
     disputed: Vec<(&'a Arc<str>, Timestamp)>,
 }
 
+/// What of a batch may call for another round: what it takes of limits, ceilings and hosts, since where some of it ends somebody else has
+/// its place; and how far it is, if its nodes are for pods of no gang.
+fn of_batch(batch: &Batch) -> impl Hash {
+    let Batch { spec, status, deleting, .. } = batch;
+    let runs = |all: &[BatchMember]| all.iter().filter(|one| one.state != MemberState::Gone).count();
+    let far = (status.phase, status.instances.len(), *deleting);
+    (spec.partial.then_some(far), status.count, runs(&status.instances), runs(&status.replaced))
+}
+
 /// Everything whose change may call for another round, as one number; `crowd` is that of the pods to provision for.
 fn digest(state: &State, usable: &BTreeSet<String>, known: &Learnt<'_>, crowd: u64) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
@@ -472,11 +502,60 @@ fn digest(state: &State, usable: &BTreeSet<String>, known: &Learnt<'_>, crowd: u
     for (name, pool) in state.pools.iter() {
         (name, pool.metadata.generation).hash(&mut hasher);
     }
-    for (name, seen) in state.batches.iter().filter(|(_, seen)| seen.object().spec.fill == Fill::Partial) {
-        let status = &seen.batch().status;
-        (name, status.phase, status.count, status.instances.len()).hash(&mut hasher);
+    for (name, seen) in state.batches.iter() {
+        (name, of_batch(seen.batch())).hash(&mut hasher);
     }
     // Labels that a namespaceSelector may ask for: another map is published where one of them changed.
     Arc::as_ptr(&state.namespaces).hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::model::batch::{BatchPhase, BatchSpec, BatchStatus};
+    use muster_core::model::names::InstanceId;
+
+    use super::*;
+
+    fn batch(partial: bool, change: impl FnOnce(&mut Batch)) -> u64 {
+        let member = |id: &str| BatchMember::new(InstanceId::from(id), 1, MemberState::Ready);
+        let (instances, replaced) = (vec![member("i-1")], vec![member("i-2")]);
+        let status = BatchStatus { phase: BatchPhase::InUse, count: 1, instances, replaced, ..BatchStatus::default() };
+        let mut batch = Batch {
+            name: "b".to_owned(),
+            uid: String::new(),
+            created: None,
+            deleting: false,
+            spec: Arc::new(BatchSpec { partial, ..BatchSpec::default() }),
+            status,
+            newer: None,
+        };
+        change(&mut batch);
+        let mut hasher = std::hash::DefaultHasher::new();
+        of_batch(&batch).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    #[test]
+    fn a_node_that_has_ended_calls_for_a_round_whomever_it_was_for() {
+        for partial in [true, false] {
+            let before = batch(partial, |_| {});
+            assert_ne!(
+                batch(partial, |one| one.status.replaced.clear()),
+                before,
+                "it was taken out of the count before"
+            );
+            assert_ne!(batch(partial, |one| one.status.replaced[0].state = MemberState::Gone), before);
+            assert_ne!(batch(partial, |one| one.status.instances[0].state = MemberState::Gone), before);
+            assert_ne!(batch(partial, |one| one.status.count = 2), before);
+        }
+    }
+
+    #[test]
+    fn how_far_nodes_of_a_gang_are_calls_for_no_round() {
+        let launched = |one: &mut Batch| one.status.phase = BatchPhase::Launched;
+        assert_eq!(batch(false, launched), batch(false, |_| {}));
+        assert_ne!(batch(true, launched), batch(true, |_| {}));
+        assert_ne!(batch(true, |one| one.deleting = true), batch(true, |_| {}), "its places are nobody's");
+    }
 }

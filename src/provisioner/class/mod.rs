@@ -54,10 +54,17 @@ const CONDITIONS: [&str; 6] = [
     "ValidationSucceeded",
 ];
 
+/// Which object, by UID, and which spec of it, by generation: a class that was deleted and made again under its name is another.
+pub(super) type Version = (Option<String>, Option<i64>);
+
+fn version(class: &EC2NodeClass) -> Version {
+    (class.metadata.uid.clone(), class.metadata.generation)
+}
+
 /// What a launch was refused for.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
-    generation: Option<i64>,
+    version: Version,
     until: Timestamp,
     problem: Problem,
 }
@@ -73,7 +80,7 @@ pub(super) fn blame(
 ) -> Option<Problem> {
     let problem = problem_of(class, kind, code, message)?;
     let until = context.clock.now().saturating_add(FAULT).unwrap_or(Timestamp::MAX);
-    let fault = Fault { generation: class.metadata.generation, until, problem: problem.clone() };
+    let fault = Fault { version: version(class), until, problem: problem.clone() };
     let mut faults = context.faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     faults.insert(class.name_any(), fault);
     Some(problem)
@@ -104,7 +111,7 @@ fn refused(class: &EC2NodeClass, blame: Blame, what: &str, code: Option<&str>, m
 pub(super) fn fault(context: &Context, class: &EC2NodeClass) -> Option<Problem> {
     let faults = context.faults.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let fault = faults.get(&class.name_any())?;
-    (fault.generation == class.metadata.generation && context.clock.now() < fault.until).then(|| fault.problem.clone())
+    (fault.version == version(class) && context.clock.now() < fault.until).then(|| fault.problem.clone())
 }
 
 /// The name of the class of a pool.
@@ -347,7 +354,7 @@ async fn resolve(context: &Context, state: &State, class: &EC2NodeClass) -> EC2N
 /// Whether the class was tried out as it is now.
 fn tried(context: &Context, class: &EC2NodeClass) -> bool {
     let tried = context.tried.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    tried.get(&class.name_any()) == Some(&class.metadata.generation)
+    tried.get(&class.name_any()) == Some(&version(class))
 }
 
 /// The first launch that pools of the class could ask for: pool, type and subnet.
@@ -418,7 +425,7 @@ async fn try_out(
     let group = placement_group_name(&context.cluster_name(), "dry-run", 1);
     let answer = for_class(class.name_any().into(), context.cloud.try_out(&spec, parameters, &group)).await;
     let mut tried = context.tried.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    tried.insert(class.name_any(), class.metadata.generation);
+    tried.insert(class.name_any(), version(class));
     let error = answer.err()?;
     match Blame::of(error.kind, error.code.as_deref(), &error.message)? {
         // EC2 does not say how far a dry run looks at the rest: a launch would tell.

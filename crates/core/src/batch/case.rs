@@ -371,7 +371,7 @@ pub(super) fn nothing(case: &Case<'_>, requeue: Requeue) -> Decision {
 /// Takes back what [`failing`] reported, now that a decision was possible.
 pub(super) fn recovered(case: &Case<'_>, turn: &mut Turn) {
     let scratch = turn.scratch.as_ref().unwrap_or(&case.memory.scratch);
-    if scratch.failed_ends.max(scratch.failed_looks) > 0 {
+    if scratch.failures() > 0 {
         return;
     }
     let status = turn.next.as_ref().unwrap_or(&case.batch.status);

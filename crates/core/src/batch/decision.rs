@@ -283,12 +283,25 @@ pub struct Scratch {
     /// Of a batch for pods of no gang: when a status was decided last that says how far its nodes are.
     #[serde(default)]
     pub progressed: Option<Timestamp>,
-    /// Of such a batch: how often in a row EC2 failed to end what was lost, and to say of joining instances whether they live. Its other
-    /// nodes go on.
+    /// Of such a batch: how often in a row EC2 failed to end what was lost, and to say of joining instances whether they live, and the
+    /// API server to say who stands on nodes that look empty. Its other nodes go on.
     #[serde(default)]
     pub failed_ends: u32,
     #[serde(default)]
     pub failed_looks: u32,
+    #[serde(default)]
+    pub failed_lists: u32,
+    /// When the API server failed last to say so.
+    #[serde(default)]
+    pub listed: Option<Timestamp>,
+}
+
+impl Scratch {
+    /// How often in a row something failed that holds up no other node.
+    #[must_use]
+    pub fn failures(&self) -> u32 {
+        self.failed_ends.max(self.failed_looks).max(self.failed_lists)
+    }
 }
 
 /// What is looked for once its call is not sent any more.

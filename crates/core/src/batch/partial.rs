@@ -286,7 +286,10 @@ fn serve(case: &Case<'_>, failed: Option<(Failure, bool)>) -> Step<Turn> {
         scratch.failed_looks = 0;
     }
     let mut joined = join(case, &mut status, seen.as_deref());
-    let emptied = leave(case, &mut status)?;
+    let emptied = leave(case, &mut status, &mut scratch)?;
+    if let Some(failure) = emptied.failed.clone() {
+        failures.push((failure, scratch.failed_lists));
+    }
     joined.edits.extend(emptied.edits);
     let mut until = joined.until.min(emptied.until);
     if !status.replaced.is_empty() {
@@ -322,7 +325,7 @@ fn serve(case: &Case<'_>, failed: Option<(Failure, bool)>) -> Step<Turn> {
     }
     describe(case, &mut status);
     let before = &case.batch.status;
-    if keeps_failing(before) && scratch.failed_ends.max(scratch.failed_looks) >= FAILURES {
+    if keeps_failing(before) && scratch.failures() >= FAILURES {
         status.message.clone_from(&before.message);
     }
     for (failure, in_a_row) in &failures {
@@ -461,15 +464,28 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
     let several = status.last().is_some_and(|attempt| !attempt.overrides.is_empty());
     let labels = if several { supply.labels(status) } else { Some(BTreeMap::new()) };
     let mut joined = Joined { edits: Vec::new(), failed: BTreeMap::new(), until: later(now, 30) };
-    for instance in status.instances.iter_mut().filter(|one| !one.is_lost(now)) {
+    let loses = |cause: LossCause, message: &str| {
+        Some(Loss { cause, message: message.to_owned(), noticed: now, act_at: now, deadline: None })
+    };
+    for instance in &mut status.instances {
         let node = nodes.get(&instance.id);
+        // Of one that is lost too: its pods are found by that name.
+        if let (None, Some(node)) = (&instance.node, node) {
+            instance.node = Some(node.name.to_string());
+        }
+        if instance.is_lost(now) {
+            continue;
+        }
         if instance.state == MemberState::Ready {
             // A list without its Node may be wrong: where many are missing nobody is ended for that.
             if node.is_none() && !is_kept(case, &case.memory.met, &instance.id) {
-                let message = "its Node is gone".to_owned();
-                let cause = LossCause::Missing;
-                instance.loss = Some(Loss { cause, message, noticed: now, act_at: now, deadline: None });
+                instance.loss = loses(LossCause::Missing, "its Node is gone");
             }
+            continue;
+        }
+        // Whoever deletes its batch does not wait for it. Who stands there all the same is looked for before it is ended.
+        if case.batch.deleting {
+            instance.loss = loses(LossCause::Join, "its NodeBatch was deleted before it was ready");
             continue;
         }
         let in_ec2 = seen.and_then(|seen| seen.iter().find(|seen| seen.id == instance.id));
@@ -480,7 +496,6 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
         }
         let (by, cause) = if let Some(node) = node {
             let registered = *instance.registered.get_or_insert(now);
-            instance.node = Some(node.name.to_string());
             let lacking = labels.clone().map(|mut lacking| {
                 lacking.retain(|key, value| node.labels.get(key) != Some(value));
                 lacking
@@ -531,17 +546,24 @@ struct Emptied {
     gone: BTreeSet<InstanceId>,
     /// Nodes without a kubelet, which can never end the pods that were deleted there.
     dead: BTreeSet<InstanceId>,
+    /// Why it is not known who stands on the others that look empty.
+    failed: Option<Failure>,
     until: Timestamp,
 }
 
 /// Nodes that nothing but DaemonSets, mirrors and finished pods stand on go after `consolidateAfter`: tainted, looked at once
 /// more without the cache, terminated. A pod that comes meanwhile keeps its node, and so does one that waits and fits. Where the kubelet
 /// is gone pods that are being deleted keep a node for five minutes.
-fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
+fn leave(case: &Case<'_>, status: &mut BatchStatus, scratch: &mut Scratch) -> Step<Emptied> {
     let now = case.now();
     let disrupted = case.world.settings.keys.disrupted;
-    let mut emptied =
-        Emptied { edits: Vec::new(), gone: BTreeSet::new(), dead: BTreeSet::new(), until: later(now, 30) };
+    let mut emptied = Emptied {
+        edits: Vec::new(),
+        gone: BTreeSet::new(),
+        dead: BTreeSet::new(),
+        failed: None,
+        until: later(now, 30),
+    };
     let pool = status.node_pool.clone();
     let quiet = if case.batch.deleting {
         Some(SignedDuration::ZERO)
@@ -607,10 +629,27 @@ fn leave(case: &Case<'_>, status: &mut BatchStatus) -> Step<Emptied> {
         }
     }
     if last_look.is_empty() {
+        scratch.failed_lists = 0;
         return Ok(emptied);
     }
-    let held: BTreeSet<String> =
-        case.occupied(last_look.iter().map(|(_, node)| node.clone()).collect())?.into_iter().collect();
+    // Whom the API server does not show stays, and holds up no other node.
+    if let Some(again) =
+        scratch.listed.map(|at| later(at, LOOK_SECONDS)).filter(|again| scratch.failed_lists > 0 && *again > now)
+    {
+        emptied.until = emptied.until.min(again);
+        return Ok(emptied);
+    }
+    let held: BTreeSet<String> = match case.occupied(last_look.iter().map(|(_, node)| node.clone()).collect()) {
+        Ok(held) => held.into_iter().collect(),
+        Err(Stop::Failed { failure, .. }) => {
+            (scratch.listed, scratch.failed_lists) = (Some(now), scratch.failed_lists.saturating_add(1));
+            emptied.failed = Some(failure);
+            emptied.until = emptied.until.min(later(now, LOOK_SECONDS));
+            return Ok(emptied);
+        }
+        Err(stop) => return Err(stop),
+    };
+    scratch.failed_lists = 0;
     for (id, node) in last_look {
         if held.contains(&node) {
             emptied.edits.push(Converge::Untaint { node, key: disrupted });

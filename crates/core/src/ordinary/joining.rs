@@ -156,8 +156,9 @@ pub(super) struct JoiningNode {
 /// Pods on nodes of batches, by node, each with its class if that is known.
 type Occupants<'a> = BTreeMap<&'a str, Vec<(&'a Arc<Pod>, Option<String>)>>;
 
-fn occupants<'a>(batches: &[&Arc<Batch>], snapshot: &'a Snapshot) -> Occupants<'a> {
-    let names = batches.iter().flat_map(|batch| batch.status.node_names()).collect();
+fn occupants<'a>(batches: &[&Arc<Batch>], registered: &BTreeMap<&str, &str>, snapshot: &'a Snapshot) -> Occupants<'a> {
+    let named = batches.iter().flat_map(|batch| batch.status.node_names());
+    let names = named.chain(registered.values().copied()).collect();
     let mut digests: BTreeMap<Parts<'_>, String> = BTreeMap::new();
     let mut on = Occupants::new();
     for pod in snapshot.occupants(&names) {
@@ -182,7 +183,7 @@ pub(super) fn joining(batches: &[Arc<Batch>], snapshot: &Snapshot, offers: &[Off
     let for_pods = batches.iter().filter(|batch| batch.spec.partial && batch.spec.owner == Owner::Pods);
     let for_pods: Vec<&Arc<Batch>> = for_pods.collect();
     let registered = registered(&for_pods, snapshot);
-    let occupants = occupants(&for_pods, snapshot);
+    let occupants = occupants(&for_pods, &registered, snapshot);
     for_pods.into_iter().filter_map(|batch| of_batch(batch, snapshot, &registered, &occupants, offers, now)).collect()
 }
 
@@ -210,17 +211,20 @@ pub(super) fn others_come(batches: &[Arc<Batch>], snapshot: &Snapshot, under_way
 /// A node that is on its way: its number in the spec, its name once it has registered, and who is planned there.
 type Planned<'a> = (usize, Option<&'a str>, &'a [(String, u32)]);
 
-fn of_batch(
-    batch: &Batch,
+fn of_batch<'n>(
+    batch: &'n Batch,
     snapshot: &Snapshot,
-    registered: &BTreeMap<&str, &str>,
+    registered: &BTreeMap<&str, &'n str>,
     occupants: &Occupants<'_>,
     offers: &[Offered],
     now: Now,
 ) -> Option<Joining> {
+    // What has not come to one that is deleted never does.
+    if batch.deleting {
+        return None;
+    }
     let (spec, status) = (&batch.spec, &batch.status);
     let count = match status.phase {
-        BatchPhase::Pending if batch.deleting => return None,
         BatchPhase::Pending => spec.count,
         BatchPhase::Draining | BatchPhase::Terminating => return None,
         BatchPhase::Launching
@@ -241,17 +245,15 @@ fn of_batch(
     };
     let rest: Vec<&BatchMember> = status.instances.iter().filter(|one| !settled(one)).collect();
     let all_ready = !status.instances.is_empty() && rest.iter().all(|one| one.state == MemberState::Ready);
-    let names: Vec<String> = rest.iter().filter_map(|one| one.node.clone()).collect();
+    // Its Node may be there before the status names it.
+    let name = |one: &'n BatchMember| one.node.as_deref().or_else(|| registered.get(one.id.as_str()).copied());
+    let names: Vec<String> = rest.iter().filter_map(|one| name(one)).map(str::to_owned).collect();
     let each: Vec<Planned<'_>> = if status.instances.is_empty() {
         let planned = spec.planned_pods().take(usize::try_from(count).unwrap_or(0)).enumerate();
         planned.map(|(number, pods)| (number, None, pods)).collect()
     } else {
         let unsettled = batch.places().filter(|(_, one, _)| !settled(one));
-        // Its Node may be there before the status names it.
-        let named = unsettled.map(|(number, one, pods)| {
-            (number, one.node.as_deref().or_else(|| registered.get(one.id.as_str()).copied()), pods)
-        });
-        named.collect()
+        unsettled.map(|(number, one, pods)| (number, name(one), pods)).collect()
     };
     if each.is_empty() {
         return None;

@@ -20,6 +20,7 @@ use muster_core::ordinary::{
     is_waiting, plan,
 };
 use muster_core::packing::{Class, Offer, Pool, Rule};
+use rustc_hash::FxHashSet;
 
 use super::world::{GPU, at, node, pod, snapshot};
 
@@ -110,8 +111,23 @@ impl Setup {
             let class = Class { shape, namespace, labels, rules, ..Class::default() };
             Waiting { pod: Arc::new(pod.clone()), ladder: [class].into() }
         };
+        let apart: Vec<Waiting> = self.pods.iter().filter(|pod| is_waiting(pod)).map(of).collect();
+        let outcome = self.plan_of(apart.clone(), now, now_real, snapshot);
+        // Pods of one template share what was read of them: no plan depends on it.
+        let mut ladders: FxHashSet<Arc<[Class]>> = FxHashSet::default();
+        let share = |mut one: Waiting| {
+            one.ladder = ladders.get(&one.ladder).cloned().unwrap_or(one.ladder);
+            ladders.insert(Arc::clone(&one.ladder));
+            one
+        };
+        let shared = apart.into_iter().map(share).collect();
+        assert_eq!(self.plan_of(shared, now, now_real, snapshot), outcome);
+        outcome
+    }
+
+    fn plan_of(&self, waiting: Vec<Waiting>, now: Timestamp, now_real: Timestamp, snapshot: &Snapshot) -> Outcome {
         plan(&Round {
-            waiting: self.pods.iter().filter(|pod| is_waiting(pod)).map(of).collect(),
+            waiting,
             snapshot,
             batches: self.batches.iter().cloned().map(Arc::new).collect(),
             pools: vec![Pool {
@@ -317,6 +333,19 @@ fn what_is_on_its_way_is_not_provisioned_again_whatever_other_replicas_come() {
         let more = Setup { pods: pods("web", 8, 3_000), batches: setup.batches.clone(), ..Setup::of(Vec::new()) };
         let launched: usize = more.plan().launches.iter().map(|one| one.pods.len()).sum();
         assert!(launched <= 2, "{phase:?}: {launched}");
+    }
+}
+
+#[test]
+fn nobody_waits_for_nodes_of_a_batch_that_is_deleted_before_they_are_there() {
+    let mut setup = Setup::of(pods("web", 6, 3_000));
+    let first = setup.plan();
+    for phase in [BatchPhase::Pending, BatchPhase::Launching, BatchPhase::Launched] {
+        setup.batches.clear();
+        setup.launch(&first.launches, phase);
+        setup.batches.iter_mut().for_each(|batch| batch.deleting = true);
+        let again = setup.plan();
+        assert_eq!((again.joining, shown(&again)), (0, shown(&first)), "{phase:?}");
     }
 }
 

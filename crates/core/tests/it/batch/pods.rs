@@ -3,6 +3,7 @@
 mod devices;
 mod failing;
 mod kept;
+mod losing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

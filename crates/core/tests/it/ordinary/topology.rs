@@ -241,4 +241,11 @@ fn a_node_that_has_registered_before_its_status_names_it_counts_once() {
         .collect();
     setup.pods = of_app("web", 24, 2_000);
     assert_eq!(nodes_of(&setup.plan()), 6, "twelve more share six more nodes");
+    // Those that it was launched for stand there already: no place is left for twelve others.
+    setup.nodes.iter_mut().for_each(|node| node.ready = true);
+    let here = (0..count).flat_map(|number| [number, number]).map(|number| format!("n-{number}"));
+    setup.pods[..12].iter_mut().zip(here).for_each(|(pod, node)| {
+        (pod.node, pod.running) = (Some(NodeName::from(node.as_str())), true);
+    });
+    assert_eq!(nodes_of(&setup.plan()), 6, "twelve others have six nodes of their own");
 }

@@ -99,3 +99,34 @@ fn nodes_register_and_go_while_ec2_does_not_say_whether_instances_live() {
         setup.now += 15;
     }
 }
+
+#[test]
+fn nodes_register_while_the_api_server_does_not_say_who_stands_on_those_that_look_empty() {
+    let mut setup = one_comes_and_one_is_empty();
+    setup.status.replaced.clear();
+    setup.memory.scratch.looked = Some(at(NOW));
+    let disrupted = Taint { key: "muster.dev/disrupted".into(), value: "".into(), effect: TaintEffect::NoSchedule };
+    setup.nodes[1].taints.push(disrupted);
+    setup.status.instances[1].leaving_since = Some(at(NOW - 60));
+    setup.status.instances[0].registered = Some(at(NOW - 5));
+    let look = Look::Occupied(vec!["n-i-2".to_owned()]);
+    for failures in 1..=3 {
+        assert_eq!(setup.decide().looks, std::slice::from_ref(&look), "it is asked again");
+        setup.memory.seen = [(look.clone(), Err(error("list pods", None, Some(503))))].into();
+        let decision = setup.decide();
+        assert_eq!((decision.looks.len(), decision.scratch.failed_lists), (0, failures));
+        setup.step();
+        setup.memory = Memory { scratch: decision.scratch, ..Memory::default() };
+        setup.memory.scratch.looked = Some(at(setup.now + 20));
+        assert!(!setup.is_tainted("n-i-1"), "it has registered");
+        assert_eq!(ids(&setup.status), ["i-1", "i-2"], "nobody knows who stands there");
+        assert_eq!(message(&setup).contains("list pods"), failures >= 3, "{}", message(&setup));
+        assert!(setup.decide().looks.is_empty(), "not at once");
+        setup.now += 15;
+    }
+    setup.memory.seen = [(look, Ok(Sight::Names(Vec::new())))].into();
+    let decision = setup.decide();
+    assert_eq!(decision.scratch.failed_lists, 0);
+    setup.step();
+    assert_eq!((ids(&setup.status), message(&setup)), (vec!["i-1"], "1 node ready"));
+}
