@@ -116,7 +116,6 @@ fn durations(pool: &NodePool) -> Vec<String> {
     if replacements(share, 1).is_none() {
         all.push(wrong("spec.join.maxReplacements", share, "is neither a number nor a share such as 10%"));
     }
-    let is_duration = |text: &str| text.parse::<SignedDuration>().is_ok_and(|duration| !duration.is_negative());
     for (field, text) in [
         ("spec.join.registerWithin", &join.register_within),
         ("spec.join.readyWithin", &join.ready_within),
@@ -124,11 +123,17 @@ fn durations(pool: &NodePool) -> Vec<String> {
         ("spec.disruption.consolidateAfter", &disruption.consolidate_after),
         ("spec.disruption.foreignPodsAfter", &disruption.foreign_pods_after),
     ] {
-        if text != "Never" && !is_duration(text) {
+        if text != "Never" && duration(text).is_none() {
             all.push(wrong(field, text, "is not a duration such as 90s, 15m or 1h, nor Never"));
         }
     }
     all
+}
+
+/// Reads a Go duration such as `1h30m`, `45s`, `500ms`.
+#[must_use]
+pub fn duration(text: &str) -> Option<SignedDuration> {
+    text.parse().ok().filter(|duration: &SignedDuration| !duration.is_negative())
 }
 
 fn requirements_of(pool: &NodePool) -> Vec<String> {
@@ -313,5 +318,13 @@ mod tests {
             },
         });
         assert_eq!(problems(&pool("p", spec)), []);
+    }
+
+    #[test]
+    fn go_durations_are_read_and_nonsense_is_not() {
+        assert_eq!(duration("1h30m"), Some(SignedDuration::from_mins(90)));
+        assert_eq!(duration("500ms"), Some(SignedDuration::from_millis(500)));
+        assert_eq!(duration("soon"), None);
+        assert_eq!(duration("-5s"), None);
     }
 }

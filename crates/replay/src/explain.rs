@@ -8,6 +8,7 @@ mod pod;
 mod remedies;
 mod text;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use muster_core::model::names::NodeName;
 use muster_core::planner::plan::Work;
 use muster_core::topology::Levels;
@@ -110,13 +111,18 @@ pub fn explain(dump: Dump, options: &Options, target: &Target) -> Result<Explana
     if let Target::Node { name } = target {
         options.focus = Some(NodeName::from(name.as_str()));
     }
-    let unread = |kind: &str, name: &str| {
-        dump.ignored.iter().find(|one| one.kind == kind && one.name == name).map(|one| one.why.clone())
-    };
     let unread = match target {
         Target::Gang { .. } => None,
-        Target::Pod { name, .. } => unread("Pod", name),
-        Target::Node { name } => unread("Node", name),
+        Target::Pod { namespace, name } => {
+            let is_it = |metadata: &ObjectMeta| {
+                let of = metadata.namespace.as_deref().unwrap_or_default();
+                metadata.name.as_ref() == Some(name) && is_asked(namespace, of)
+            };
+            dump.unreadable.iter().find(|(pod, _)| is_it(&pod.metadata)).map(|(_, why)| why.clone())
+        }
+        Target::Node { name } => {
+            dump.ignored.iter().find(|one| one.kind == "Node" && one.name == *name).map(|one| one.why.clone())
+        }
     };
     let pods = pod::Facts::of(&dump, target);
     let owners = node::owners(&dump);

@@ -14,7 +14,7 @@ use muster_api::{batch_state, keys, pool_state};
 use muster_core::batch::reserves;
 use muster_core::ec2::CapacityType;
 use muster_core::gang::GangEvent;
-use muster_core::model::batch::{Batch, BatchMember, MemberState};
+use muster_core::model::batch::{Batch, BatchMember, BatchPhase, MemberState};
 use muster_core::model::money::usd;
 use muster_core::model::names::PodUid;
 use muster_core::offering::Ledger;
@@ -107,6 +107,8 @@ impl Pods {
     ) -> anyhow::Result<()> {
         // Whoever has no pool has chosen to provision in another way.
         if state.pools.is_empty() || context.catalogue.load().types.is_empty() {
+            // Whoever waits once there is one is collected from then on.
+            self.window = Window::new(context.options.batch_idle, context.options.batch_max);
             return Ok(());
         }
         self.unseen.shown(|name| state.batches.contains_key(name));
@@ -487,11 +489,13 @@ struct Learnt<'a> {
 
 /// What of a batch may call for another round: what it takes of limits, ceilings and hosts, since where some of it ends somebody else has
 /// its place; and how far it is, if its nodes are for pods of no gang.
-fn of_batch(batch: &Batch) -> impl Hash {
+fn of_batch(batch: &Batch) -> impl Hash + '_ {
     let Batch { spec, status, deleting, .. } = batch;
     let runs = |all: &[BatchMember]| all.iter().filter(|one| one.state != MemberState::Gone).count();
     let far = (status.phase, status.instances.len(), *deleting);
-    (spec.partial.then_some(far), status.count, runs(&status.instances), runs(&status.replaced))
+    let ends = matches!(status.phase, BatchPhase::Draining | BatchPhase::Terminating);
+    let takes = (&status.node_pool, ends, status.count, runs(&status.instances), runs(&status.replaced));
+    (spec.partial.then_some(far), takes)
 }
 
 /// Everything whose change may call for another round, as one number; `crowd` is that of the pods to provision for.
@@ -512,7 +516,7 @@ fn digest(state: &State, usable: &BTreeSet<String>, known: &Learnt<'_>, crowd: u
 
 #[cfg(test)]
 mod tests {
-    use muster_core::model::batch::{BatchPhase, BatchSpec, BatchStatus};
+    use muster_core::model::batch::{BatchSpec, BatchStatus};
     use muster_core::model::names::InstanceId;
 
     use super::*;
@@ -548,6 +552,8 @@ mod tests {
             assert_ne!(batch(partial, |one| one.status.replaced[0].state = MemberState::Gone), before);
             assert_ne!(batch(partial, |one| one.status.instances[0].state = MemberState::Gone), before);
             assert_ne!(batch(partial, |one| one.status.count = 2), before);
+            assert_ne!(batch(partial, |one| one.status.phase = BatchPhase::Terminating), before);
+            assert_ne!(batch(partial, |one| one.status.node_pool = Some("other".to_owned())), before);
         }
     }
 

@@ -26,8 +26,9 @@ use crate::clock::now_real;
 use crate::cluster::State;
 use crate::step::{Step, step};
 
+pub(super) use muster_api::pool_check::duration;
 pub(super) use readiness::{only_blocked, problem, unready};
-pub(super) use reading::{allowed, blocked, class_of, devices, duration, instance_types, probes, spot_types, zones};
+pub(super) use reading::{allowed, blocked, class_of, devices, instance_types, probes, spot_types, zones};
 
 /// Statuses that are written side by side.
 const STATUSES: usize = 16;

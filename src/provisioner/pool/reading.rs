@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use jiff::SignedDuration;
 use kube::ResourceExt;
 use muster_api::crd::{EC2NodeClass, JoinBlocked, NodePool};
 use muster_api::{keys, new_node, pool as rules, supply};
@@ -49,11 +48,6 @@ pub(in crate::provisioner) fn blocked<'a>(state: &State, pool: &'a NodePool) -> 
     let same =
         blocked.pool_generation == pool.metadata.generation.unwrap_or_default() && blocked.class_generation == class;
     same.then_some(blocked)
-}
-
-/// Reads a Go duration such as `1h30m`, `45s`, `500ms`.
-pub(in crate::provisioner) fn duration(text: &str) -> Option<SignedDuration> {
-    text.parse().ok().filter(|duration: &SignedDuration| !duration.is_negative())
 }
 
 /// Types the pool allows. Looked for in the whole catalogue only if the pool's spec or the catalogue has changed.
@@ -126,17 +120,4 @@ pub(in crate::provisioner) fn devices(
     };
     let pool = status.node_pool.as_ref().and_then(|name| state.pools.get(name));
     new_node::of_class(pool.and_then(|pool| class_of(state, pool)), info).devices()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn go_durations_are_read_and_nonsense_is_not() {
-        assert_eq!(duration("1h30m"), Some(SignedDuration::from_mins(90)));
-        assert_eq!(duration("500ms"), Some(SignedDuration::from_millis(500)));
-        assert_eq!(duration("soon"), None);
-        assert_eq!(duration("-5s"), None);
-    }
 }

@@ -307,8 +307,13 @@ fn serve(case: &Case<'_>, failed: Option<(Failure, bool)>) -> Step<Turn> {
     let lost: BTreeSet<InstanceId> =
         status.instances.iter().filter(|one| one.is_lost(now)).map(|one| one.id.clone()).collect();
     if !lost.is_empty() && joined.failed.is_empty() {
-        let message = format!("{} lost; pods that wait for them are planned again", names(&lost));
-        turn = turn.event("NodesLost", message, true);
+        let (why, warning) = if case.batch.deleting {
+            ("not used any more, since the NodeBatch is deleted", false)
+        } else {
+            ("lost", true)
+        };
+        let message = format!("{} {why}; pods that wait for them are planned again", names(&lost));
+        turn = turn.event("NodesLost", message, warning);
     }
     if !emptied.gone.is_empty() {
         turn = turn.event("NodesEmpty", format!("{} empty: terminated", names(&emptied.gone)), false);

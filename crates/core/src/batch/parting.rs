@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::case::{Case, Step, later};
+use super::case::{Case, Step, Stop, later};
 use super::decision::Converge;
 use super::occupants::is_dead;
 use crate::model::batch::{Batch, BatchMember, BatchStatus, Owner};
@@ -55,9 +55,20 @@ pub(super) fn passed(case: &Case<'_>, due: Vec<InstanceId>) -> Step<Vec<Instance
     let known = |id: &InstanceId| case.batch.status.replaced.iter().find(|one| one.id == *id);
     let settled: Vec<&BatchMember> =
         due.iter().filter_map(known).filter(|one| is_over(case, one) || has_settled(case, one)).collect();
-    let looked: Vec<String> =
-        settled.iter().filter(|one| needs_look(case, one)).filter_map(|one| one.node.clone()).collect();
-    let held = if looked.is_empty() { Vec::new() } else { case.occupied(looked)? };
+    let (looked, others): (Vec<&BatchMember>, Vec<&BatchMember>) =
+        settled.iter().copied().partition(|one| needs_look(case, one));
+    let names: Vec<String> = looked.iter().filter_map(|one| one.node.clone()).collect();
+    let held = match names.is_empty() {
+        true => Vec::new(),
+        false => match case.occupied(names) {
+            Ok(held) => held,
+            // Whose nodes nobody has to look at are held up by none.
+            Err(Stop::Failed { .. }) if !others.is_empty() => {
+                return Ok(others.into_iter().map(|one| one.id.clone()).collect());
+            }
+            Err(stop) => return Err(stop),
+        },
+    };
     let stays = |one: &BatchMember| needs_look(case, one) && one.node.as_ref().is_some_and(|node| held.contains(node));
     Ok(settled.into_iter().filter(|one| !stays(one)).map(|one| one.id.clone()).collect())
 }

@@ -167,7 +167,9 @@ impl Purchases {
             let won = status.last().is_some_and(|attempt| attempt.outcome == AttemptOutcome::Won);
             let none_left = status.instances.is_empty() && status.replaced.is_empty();
             let unseen = won && none_left && status.phase == BatchPhase::Terminating;
-            followed.excused |= batch.deleting || is_taken(batch);
+            // Nothing is known of a pool that is gone, or was made again.
+            let is_known = seen.generations.contains_key(&followed.pool);
+            followed.excused |= batch.deleting || is_taken(batch) || !is_known;
             for (class, now) in &on {
                 let of = followed.classes.entry(Arc::clone(class)).or_default();
                 of.was_ready |= now.ready;

@@ -109,13 +109,16 @@ fn tolerated(toleration: &Toleration, path: &str) -> Result<(), String> {
     if operator == "Exists" && !value.is_empty() {
         return wrong(path, "value", value, "has to be empty where the operator is Exists");
     }
-    if matches!(operator.as_str(), "Gt" | "Lt") && value.parse::<i64>().is_err() {
-        return wrong(path, "value", value, "has to be an integer where the operator is Gt or Lt");
-    }
     if let Some(seconds) = toleration.toleration_seconds.filter(|_| effect != "NoExecute") {
         return wrong(path, "tolerationSeconds", seconds, "needs effect: NoExecute");
     }
-    label_value(&value, path, "value")
+    match operator.as_str() {
+        "Gt" | "Lt" if value.parse::<i64>().is_err() => {
+            wrong(path, "value", value, "has to be an integer where the operator is Gt or Lt")
+        }
+        "Gt" | "Lt" => Ok(()),
+        _ => label_value(&value, path, "value"),
+    }
 }
 
 fn spreads(spread: &TopologySpreadConstraint, path: &str) -> Result<(), String> {
@@ -143,14 +146,13 @@ fn spreads(spread: &TopologySpreadConstraint, path: &str) -> Result<(), String> 
     match_keys(spread.match_label_keys.as_deref(), spread.label_selector.as_ref(), path, "matchLabelKeys")
 }
 
-/// Keys whose values of the pod itself are added to a selector.
+/// Keys whose values of the pod itself are added to a selector. The API server adds them when the pod is created, so that they are in the
+/// selector of one that is there.
 fn match_keys(keys: Option<&[String]>, of: Option<&LabelSelector>, path: &str, field: &str) -> Result<(), String> {
     for key in keys.unwrap_or_default() {
         label_key(key, path, field)?;
-        let Some(of) = of else { return wrong(path, field, key, "needs a labelSelector") };
-        let stated = of.match_expressions.iter().flatten().map(|one| &one.key);
-        if of.match_labels.iter().flatten().map(|(key, _)| key).chain(stated).any(|one| one == key) {
-            return wrong(path, field, key, "is in the labelSelector too");
+        if of.is_none() {
+            return wrong(path, field, key, "needs a labelSelector");
         }
     }
     Ok(())

@@ -22,8 +22,8 @@ pub(super) fn claim(claim: &PersistentVolumeClaim) -> Result<(), String> {
     let Some(spec) = &claim.spec else { return Ok(()) };
     access_modes(spec.access_modes.as_deref())?;
     let modes = spec.access_modes.as_deref().unwrap_or_default();
-    if modes.len() > 1 && modes.iter().any(|mode| mode == ALONE) {
-        return Err(format!("spec.accessModes: `{ALONE}` stands alone, or not at all"));
+    if modes.iter().any(|mode| mode == ALONE) && modes.iter().any(|mode| mode != ALONE) {
+        return Err(format!("spec.accessModes: `{ALONE}` is there beside another"));
     }
     named(spec.volume_mode.as_deref(), &VOLUME_MODES, "spec.volumeMode")?;
     let requests = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());

@@ -101,12 +101,24 @@ fn what_no_pod_can_be_spelled_like_is_named() {
             "spec.topologySpreadConstraints[0].matchLabelKeys: `a` needs a labelSelector".to_owned(),
         ),
         (
-            spread("labelSelector: {matchLabels: {a: b}}, matchLabelKeys: [a]"),
-            "spec.topologySpreadConstraints[0].matchLabelKeys: `a` is in the labelSelector too".to_owned(),
-        ),
-        (
             spec(&format!("topologySpreadConstraints: [{{{one}}}, {{{one}}}]")),
             "spec.topologySpreadConstraints[1].topologyKey: `zone` is there twice with whenUnsatisfiable: DoNotSchedule".to_owned(),
+        ),
+        (
+            asks("requests: {hugepages-2Mi: 500m}"),
+            "spec.containers[0].resources.requests[hugepages-2Mi]: `500m` is not a whole number".to_owned(),
+        ),
+        (
+            spec("resources: {requests: {cpu: 2}, limits: {cpu: 1}}"),
+            "spec.resources.requests[cpu]: `2` is more than its limit, `1`".to_owned(),
+        ),
+        (
+            spec("initContainers: [{name: i, resources: {requests: {cpu: 2}, limits: {cpu: 1}}}]"),
+            "spec.initContainers[0].resources.requests[cpu]: `2` is more than its limit, `1`".to_owned(),
+        ),
+        (
+            tolerates("key: a, operator: Lt, value: '5x'"),
+            "spec.tolerations[0].value: `5x` has to be an integer where the operator is Gt or Lt".to_owned(),
         ),
         (tolerates("key: a b, operator: Exists"), "spec.tolerations[0].key: `a b` is no label key".to_owned()),
         (tolerates("key: a, value: b c"), "spec.tolerations[0].value: `b c` is no label value".to_owned()),
@@ -131,6 +143,63 @@ fn what_no_pod_can_be_spelled_like_is_named() {
         let (name, found) = ignored(&object);
         assert_eq!((name.as_str(), found.split(": at most").next().unwrap()), ("bad", why.as_str()), "{object}");
     }
+}
+
+#[test]
+fn what_the_api_server_adds_to_a_selector_when_a_pod_is_created_is_no_fault() {
+    let merged = |operator: &str| {
+        format!("labelSelector: {{matchExpressions: [{{key: hash, operator: {operator}, values: [x]}}]}}")
+    };
+    let spread = format!(
+        "topologySpreadConstraints: [{{topologyKey: zone, maxSkew: 1, whenUnsatisfiable: ScheduleAnyway, {}, matchLabelKeys: [hash]}}]",
+        merged("In")
+    );
+    let term = |keys: &str, operator: &str| {
+        format!(
+            "affinity: {{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{{topologyKey: zone, {}, {keys}: [hash]}}]}}}}",
+            merged(operator)
+        )
+    };
+    let tolerates = "tolerations: [{key: a, operator: Gt, value: '-5'}]".to_owned();
+    for spec in [spread, term("matchLabelKeys", "In"), term("mismatchLabelKeys", "NotIn"), tolerates] {
+        let document = document(&format!(
+            "{NODE}{}",
+            pod("name: merged, namespace: d, labels: {hash: x}", &spec, "requests: {cpu: 1}")
+        ));
+        assert_eq!(document["ignored"], serde_json::json!([]), "{spec}");
+    }
+}
+
+#[test]
+fn what_no_claim_class_or_taint_can_be_spelled_like_is_named() {
+    let claim = |spec: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: bad, namespace: d}}\nspec: {{{spec}}}\n"
+        )
+    };
+    let class = "---\napiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: bad}\nprovisioner: p\nallowedTopologies: \
+                 [{matchLabelExpressions: [{key: a b, values: [x]}]}]\n";
+    let node = |taint: &str| {
+        format!("---\napiVersion: v1\nkind: Node\nmetadata: {{name: bad}}\nspec: {{taints: [{{{taint}}}]}}\n")
+    };
+    for (object, why) in [
+        (
+            claim("accessModes: [ReadWriteOncePod, ReadOnlyMany]"),
+            "spec.accessModes: `ReadWriteOncePod` is there beside another",
+        ),
+        (
+            claim("resources: {requests: {storage: 0}}"),
+            "spec.resources.requests[storage]: `0` has to be greater than zero",
+        ),
+        (class.to_owned(), "allowedTopologies[0].matchLabelExpressions[0].key: `a b` is no label key"),
+        (node("key: a b, effect: NoSchedule"), "spec.taints[0].key: `a b` is no label key"),
+        (node("key: a, value: b c, effect: NoSchedule"), "spec.taints[0].value: `b c` is no label value"),
+    ] {
+        let (name, found) = ignored(&object);
+        assert_eq!((name.as_str(), found.split(": at most").next().unwrap()), ("bad", why), "{object}");
+    }
+    let alone = document(&claim("accessModes: [ReadWriteOncePod]"));
+    assert_eq!(alone["ignored"], serde_json::json!([]));
 }
 
 #[test]
@@ -190,6 +259,8 @@ fn explain_says_what_of_an_object_cannot_be_read() {
     assert_eq!(ask(&pod("bad")), Err("pod d/bad cannot be read: spec.nodeSelector: `a b` is no label key".to_owned()));
     assert_eq!(ask(&pod("good")), Ok(()));
     assert!(ask(&pod("nobody")).unwrap_err().starts_with("there is no pod d/nobody"));
+    let elsewhere = Target::Pod { namespace: "other".to_owned(), name: "bad".to_owned() };
+    assert!(ask(&elsewhere).unwrap_err().starts_with("there is no pod other/bad"), "{:?}", ask(&elsewhere));
 }
 
 #[test]
@@ -214,6 +285,8 @@ fn a_pool_is_not_used_whose_class_cannot_be_read() {
     assert!(unread.starts_with("spec.template.spec.nodeClassRef: EC2NodeClass c cannot be read: spec: "), "{unread}");
     let other = why(&pool("group: karpenter.k8s.aws, kind: EC2NodeClass, name: c"));
     assert_eq!(other, "spec.template.spec.nodeClassRef.group: \"karpenter.k8s.aws\" is not muster.dev");
+    let kind = why(&pool("group: muster.dev, kind: NodeClass, name: c"));
+    assert_eq!(kind, "spec.template.spec.nodeClassRef.kind: \"NodeClass\" is not EC2NodeClass");
     let negative = why(&format!(
         "{ours}{}",
         class(
@@ -254,6 +327,14 @@ fn what_no_catalogue_can_hold_is_named_by_path_and_value() {
             "types[0].offerings[1]: z on spot is there twice".to_owned(),
         ),
         (described(&format!("\"offerings\": [{}]", offering("", 1))), "types[0].offerings[0].zone: \"\" is empty".to_owned()),
+        (
+            described("\"offerings\": [{\"zone\": \"z\", \"market\": \"reserved\", \"usdMicroPerHour\": 1, \"reservation\": \"\", \"free\": 1}]"),
+            "types[0].offerings[0].reservation: \"\" is empty".to_owned(),
+        ),
+        (
+            "{\"types\": [{\"name\": \"a\", \"capacity\": {\"pods\": 1}}]}".to_owned(),
+            "types[0].capacity.cpu: is missing, or 0".to_owned(),
+        ),
         (
             "{\"types\": [{\"name\": \"a\", \"capacity\": {\"cpu\": 1}}]}".to_owned(),
             "types[0].capacity.pods: is missing, or 0".to_owned(),

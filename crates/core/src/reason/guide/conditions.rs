@@ -36,8 +36,8 @@ pub(super) const CONDITIONS: [Row; 50] = [
         "RequirementInvalid",
         Of::Condition,
         "The NodePool is not Ready.",
-        "No instance type, or no zone with a subnet, meets all its requirements.",
-        &["Widen the requirement in the message."],
+        "No instance type, or no zone with a subnet, meets all its requirements, or one of them is none: its key or a value is not spelled as labels are, or its operator takes other values.",
+        &["Widen or correct the requirement in the message."],
     ),
     (
         "LabelRestricted",

@@ -1,6 +1,6 @@
 //! Nodes that go before they are of use: nobody who stands there all the same is ended with them.
 
-use super::super::decisions;
+use super::super::{decisions, ec2::error};
 use super::*;
 
 #[test]
@@ -27,6 +27,11 @@ fn nodes_of_a_deleted_batch_that_are_not_ready_go_at_once_and_only_once_nobody_s
     };
     assert_eq!(ends(&setup), [InstanceId::from("i-1")], "nobody can be there");
     let look = Look::Occupied(vec!["n-i-2".to_owned()]);
+    let mut fails = setup.again();
+    let unready = fails.node("n-i-2");
+    unready.ready = false;
+    fails.memory.seen.insert(look.clone(), Err(error("list pods", None, Some(503))));
+    assert_eq!(ends(&fails), [InstanceId::from("i-1")], "who stands on the other holds it up no more than that");
     setup.status.replaced.retain(|one| one.id.as_str() == "i-2");
     let shown = decisions::instances(&[("i-2", InstanceState::Running)]);
     setup.memory.seen.insert(Look::Instances(vec!["i-2".into()]), Ok(Sight::Instances(shown)));
