@@ -69,20 +69,18 @@ fn labels_of(pool: &NodePool) -> Vec<String> {
     all
 }
 
-/// Numbers beyond their range.
+/// Numbers beyond their range. A weight of 0 is what an absent one means.
 fn numbers(pool: &NodePool) -> Vec<String> {
     let spec = &pool.spec;
-    let mut all = Vec::new();
     let of = [
-        ("spec.weight", spec.weight, 100),
-        ("spec.placement.maxNodesPerBatch", spec.placement.max_nodes_per_batch, 1000),
+        ("spec.weight", spec.weight, 0..=100),
+        ("spec.placement.maxNodesPerBatch", spec.placement.max_nodes_per_batch, 1..=1000),
     ];
-    for (field, number, most) in of {
-        if let Some(number) = number.filter(|number| !(1..=most).contains(number)) {
-            all.push(wrong(field, number, &format!("is not between 1 and {most}")));
-        }
-    }
-    all
+    let beyond = of.into_iter().filter_map(|(field, number, may)| {
+        let number = number.filter(|number| !may.contains(number))?;
+        Some(wrong(field, number, &format!("is not between {} and {}", may.start(), may.end())))
+    });
+    beyond.collect()
 }
 
 fn taints_of(pool: &NodePool) -> Vec<String> {
@@ -233,8 +231,12 @@ mod tests {
             (labels("UPPER bad!", "x"), "LabelInvalid", "labels: \"UPPER bad!\" is no label key"),
             (labels("team", "bad value!"), "LabelInvalid", "labels.team: \"bad value!\" is no label value"),
             (json!({"limits": {"cpu": "-1"}}), "LimitInvalid", "spec.limits.cpu: \"-1\" is negative"),
-            (json!({"weight": 0}), "LimitInvalid", "spec.weight: \"0\" is not between 1 and 100"),
-            (json!({"weight": 101}), "LimitInvalid", "spec.weight: \"101\""),
+            (json!({"weight": 101}), "LimitInvalid", "spec.weight: \"101\" is not between 0 and 100"),
+            (
+                json!({"placement": {"maxNodesPerBatch": 0}}),
+                "LimitInvalid",
+                "maxNodesPerBatch: \"0\" is not between 1 and 1000",
+            ),
             (json!({"placement": {"maxNodesPerBatch": 1001}}), "LimitInvalid", "maxNodesPerBatch: \"1001\""),
             (json!({"join": {"maxProbeUsd": "much"}}), "LimitInvalid", "spec.join.maxProbeUsd: \"much\""),
             (node("taints", &json!([{"key": "", "effect": "NoSchedule"}])), "TaintInvalid", "taints[0].key: \"\""),
@@ -318,6 +320,7 @@ mod tests {
             },
         });
         assert_eq!(problems(&pool("p", spec)), []);
+        assert_eq!(problems(&pool("p", json!({"weight": 0}))), [], "what an absent one means");
     }
 
     #[test]
