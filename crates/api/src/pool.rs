@@ -22,9 +22,6 @@ use crate::crd::{
 };
 use crate::keys;
 
-/// Billionths of one.
-const NANO: i128 = 1_000_000_000;
-
 /// The architecture a pool means that names none: a training image rarely exists for two.
 const DEFAULT_ARCH: &str = "amd64";
 
@@ -328,7 +325,7 @@ pub fn limits(pool: &NodePool) -> Result<BTreeMap<ResourceName, i64>, String> {
             return Err(format!("spec.limits.{name}: \"{}\" is negative", limit.0));
         }
         let divisible = [CPU, MEMORY, EPHEMERAL_STORAGE].contains(&name.as_str());
-        if !divisible && amount.nano() % NANO != 0 {
+        if !divisible && !amount.is_whole() {
             // Rounded up it would allow more than it says.
             return Err(format!("spec.limits.{name}: \"{}\" is not a whole number", limit.0));
         }

@@ -53,24 +53,18 @@ pub(super) fn passed(case: &Case<'_>, due: Vec<InstanceId>) -> Step<Vec<Instance
         return Ok(due);
     }
     let known = |id: &InstanceId| case.batch.status.replaced.iter().find(|one| one.id == *id);
-    let settled: Vec<&BatchMember> =
-        due.iter().filter_map(known).filter(|one| is_over(case, one) || has_settled(case, one)).collect();
-    let (looked, others): (Vec<&BatchMember>, Vec<&BatchMember>) =
-        settled.iter().copied().partition(|one| needs_look(case, one));
+    let settled = due.iter().filter_map(known).filter(|one| is_over(case, one) || has_settled(case, one));
+    let (looked, others): (Vec<&BatchMember>, Vec<&BatchMember>) = settled.partition(|one| needs_look(case, one));
     let names: Vec<String> = looked.iter().filter_map(|one| one.node.clone()).collect();
-    let held = match names.is_empty() {
-        true => Vec::new(),
-        false => match case.occupied(names) {
-            Ok(held) => held,
-            // Whose nodes nobody has to look at are held up by none.
-            Err(Stop::Failed { .. }) if !others.is_empty() => {
-                return Ok(others.into_iter().map(|one| one.id.clone()).collect());
-            }
-            Err(stop) => return Err(stop),
-        },
+    let free = match if names.is_empty() { Ok(Vec::new()) } else { case.occupied(names) } {
+        Ok(held) => {
+            looked.into_iter().filter(|one| !one.node.as_ref().is_some_and(|node| held.contains(node))).collect()
+        }
+        // Whose nodes nobody has to look at are held up by none.
+        Err(Stop::Failed { .. }) if !others.is_empty() => Vec::new(),
+        Err(stop) => return Err(stop),
     };
-    let stays = |one: &BatchMember| needs_look(case, one) && one.node.as_ref().is_some_and(|node| held.contains(node));
-    Ok(settled.into_iter().filter(|one| !stays(one)).map(|one| one.id.clone()).collect())
+    Ok(others.into_iter().chain(free).map(|one| one.id.clone()).collect())
 }
 
 /// Whether kube-scheduler may bind pods to its node.

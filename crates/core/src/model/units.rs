@@ -68,6 +68,12 @@ impl Quantity {
         self.0
     }
 
+    /// Whether it is a number of whole units, as extended resources have to be.
+    #[must_use]
+    pub fn is_whole(self) -> bool {
+        self.0 % NANO == 0
+    }
+
     /// Thousandths of a unit, rounded away from zero, saturating: what kube-scheduler counts for `cpu`.
     #[must_use]
     pub fn milli_ceil(self) -> i64 {

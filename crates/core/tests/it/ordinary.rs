@@ -147,6 +147,12 @@ impl Setup {
         })
     }
 
+    /// The batches of launches in a phase, and no others.
+    fn has_launched(&mut self, launches: &[Launch], phase: BatchPhase) {
+        self.batches.clear();
+        self.launch(launches, phase);
+    }
+
     /// Creates the batches of launches, in a phase.
     fn launch(&mut self, launches: &[Launch], phase: BatchPhase) {
         for launch in launches {
@@ -319,8 +325,7 @@ fn what_is_on_its_way_is_not_provisioned_again_whatever_other_replicas_come() {
     let mut setup = Setup::of(pods("web", 6, 3_000));
     let first = setup.plan();
     for phase in [BatchPhase::Pending, BatchPhase::Launching, BatchPhase::Launched] {
-        setup.batches.clear();
-        setup.launch(&first.launches, phase);
+        setup.has_launched(&first.launches, phase);
         let again = setup.plan();
         assert_eq!((again.joining, again.launches.len()), (6, 0), "{phase:?}");
         // A replica was made again under another name: it takes the place of the one that is gone.
@@ -341,8 +346,7 @@ fn nobody_waits_for_nodes_of_a_batch_that_is_deleted_before_they_are_there() {
     let mut setup = Setup::of(pods("web", 6, 3_000));
     let first = setup.plan();
     for phase in [BatchPhase::Pending, BatchPhase::Launching, BatchPhase::Launched] {
-        setup.batches.clear();
-        setup.launch(&first.launches, phase);
+        setup.has_launched(&first.launches, phase);
         setup.batches.iter_mut().for_each(|batch| batch.deleting = true);
         let again = setup.plan();
         assert_eq!((again.joining, shown(&again)), (0, shown(&first)), "{phase:?}");
@@ -359,8 +363,7 @@ fn pods_on_their_way_by_a_batch_of_another_version_are_not_provisioned_for_again
         filling.pods.iter_mut().for_each(|(class, _)| *class = "abcdefghijklmnop".to_owned());
     }
     for phase in [BatchPhase::Pending, BatchPhase::Launching, BatchPhase::Launched] {
-        setup.batches.clear();
-        setup.launch(&first.launches, phase);
+        setup.has_launched(&first.launches, phase);
         let again = setup.plan();
         assert_eq!((again.joining, again.launches.len()), (6, 0), "{phase:?}");
         // Who came after the batch was created is provisioned for, and nobody stands where its pods will stand; a replica
@@ -391,8 +394,7 @@ fn a_batch_that_is_given_up_or_shrank_leaves_its_pods_to_the_next_round() {
     assert_eq!(shown(&first), [("small", 20, 20)]);
     setup.launch(&first.launches, BatchPhase::Terminating);
     assert_eq!(shown(&setup.plan()), [("small", 20, 20)]);
-    setup.batches.clear();
-    setup.launch(&first.launches, BatchPhase::Launched);
+    setup.has_launched(&first.launches, BatchPhase::Launched);
     setup.batches[0].status.count = 15;
     let again = setup.plan();
     assert_eq!((again.joining, shown(&again)), (15, vec![("small", 5, 5)]));

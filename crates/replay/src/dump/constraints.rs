@@ -13,8 +13,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use muster_core::model::spelling::{is_label_key, is_label_value, is_namespace};
 use muster_core::model::units::Quantity;
 
-/// Billionths of one.
-const NANO: i128 = 1_000_000_000;
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// Looks at every constraint of a pod; `prefix` is the path of what holds its spec.
@@ -25,13 +23,11 @@ pub(super) fn check(spec: &PodSpec, prefix: &str) -> Result<(), String> {
     for (index, toleration) in spec.tolerations.iter().flatten().enumerate() {
         tolerated(toleration, &format!("{prefix}spec.tolerations[{index}]"))?;
     }
-    for (index, spread) in spec.topology_spread_constraints.iter().flatten().enumerate() {
-        spreads(spread, &format!("{prefix}spec.topologySpreadConstraints[{index}]"))?;
-    }
     let mut seen = BTreeSet::new();
     for (index, spread) in spec.topology_spread_constraints.iter().flatten().enumerate() {
+        let path = format!("{prefix}spec.topologySpreadConstraints[{index}]");
+        spreads(spread, &path)?;
         if !seen.insert((&spread.topology_key, &spread.when_unsatisfiable)) {
-            let path = format!("{prefix}spec.topologySpreadConstraints[{index}]");
             let why = format!("is there twice with whenUnsatisfiable: {}", spread.when_unsatisfiable);
             return wrong(&path, "topologyKey", &spread.topology_key, &why);
         }
@@ -297,7 +293,7 @@ pub(super) fn amounts(of: &ResourceRequirements, path: &str) -> Result<(), Strin
                 return Err(format!("{path}.{field}: `{name}` is no name of a resource"));
             }
             let extended = name.contains('/') || name.starts_with("hugepages-");
-            if extended && text.0.parse::<Quantity>().is_ok_and(|amount| amount.nano() % NANO != 0) {
+            if extended && text.0.parse::<Quantity>().is_ok_and(|amount| !amount.is_whole()) {
                 return Err(format!("{path}.{field}[{name}]: `{}` is not a whole number", text.0));
             }
         }

@@ -1,11 +1,11 @@
 //! One object of a dump: its kind decides the type, and what cannot be read is reported with field and value.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Container, Node, Pod, PodSpec, PodTemplate, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Container, Node, Pod, PodSpec, PodTemplate, PodTemplateSpec, ResourceRequirements};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muster_api::conventions::{Kind, Object};
@@ -310,49 +310,50 @@ fn check_pod(pod: &Pod) -> Result<(), String> {
     if spec.node_name.is_some() {
         return Ok(());
     }
-    constraints::labels(pod.metadata.labels.as_ref(), "metadata.labels")?;
-    check_amounts(spec, "")?;
-    constraints::check(spec, "")
+    check_new(pod.metadata.labels.as_ref(), spec, "")
 }
 
 fn check_template(template: &PodTemplateSpec, prefix: &str) -> Result<(), String> {
     convert::shape_of_template("", template).map_err(|error| describe(&error, prefix))?;
     let Some(spec) = &template.spec else { return Ok(()) };
     check_spec(spec, prefix)?;
-    let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
+    check_new(template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref()), spec, prefix)
+}
+
+/// What decides where a pod may go that has no node yet: its labels, amounts and constraints.
+fn check_new(labels: Option<&BTreeMap<String, String>>, spec: &PodSpec, prefix: &str) -> Result<(), String> {
     constraints::labels(labels, &format!("{prefix}metadata.labels"))?;
-    check_amounts(spec, prefix)?;
+    resources_of(spec, prefix).into_iter().try_for_each(|(path, of)| constraints::amounts(of, &path))?;
     constraints::check(spec, prefix)
 }
 
-/// No container asks for more than it may use, or for a part of what comes in whole numbers.
-fn check_amounts(spec: &PodSpec, prefix: &str) -> Result<(), String> {
+/// What each container and the whole pod ask for and may use, with its path.
+fn resources_of<'s>(spec: &'s PodSpec, prefix: &str) -> Vec<(String, &'s ResourceRequirements)> {
+    let of_containers = containers_of(spec, prefix)
+        .into_iter()
+        .filter_map(|(path, container)| Some((format!("{path}.resources"), container.resources.as_ref()?)));
+    let of_pod = spec.resources.as_ref().map(|of| (format!("{prefix}spec.resources"), of));
+    of_containers.chain(of_pod).collect()
+}
+
+fn containers_of<'s>(spec: &'s PodSpec, prefix: &str) -> Vec<(String, &'s Container)> {
     let lists = [("containers", Some(&spec.containers)), ("initContainers", spec.init_containers.as_ref())];
-    for (field, containers) in lists {
-        for (index, container) in containers.into_iter().flatten().enumerate() {
-            let Some(of) = &container.resources else { continue };
-            constraints::amounts(of, &format!("{prefix}spec.{field}[{index}].resources"))?;
-        }
-    }
-    spec.resources.as_ref().map_or(Ok(()), |of| constraints::amounts(of, &format!("{prefix}spec.resources")))
+    let all = lists.into_iter().flat_map(|(field, list)| {
+        let of = list.into_iter().flatten().enumerate();
+        of.map(move |(index, container)| (format!("{prefix}spec.{field}[{index}]"), container))
+    });
+    all.collect()
 }
 
 /// What the API server refuses and a converter reads: amounts below zero, ports that are none.
 fn check_spec(spec: &PodSpec, prefix: &str) -> Result<(), String> {
-    let lists = [("containers", Some(&spec.containers)), ("initContainers", spec.init_containers.as_ref())];
-    for (field, containers) in lists {
-        for (index, container) in containers.into_iter().flatten().enumerate() {
-            let path = format!("{prefix}spec.{field}[{index}]");
-            check_ports(container, &path)?;
-            named(container.restart_policy.as_deref(), RESTART_POLICIES, &format!("{path}.restartPolicy"))?;
-            let Some(resources) = &container.resources else { continue };
-            not_negative(resources.requests.as_ref(), &format!("{path}.resources.requests"))?;
-            not_negative(resources.limits.as_ref(), &format!("{path}.resources.limits"))?;
-        }
+    for (path, container) in containers_of(spec, prefix) {
+        check_ports(container, &path)?;
+        named(container.restart_policy.as_deref(), RESTART_POLICIES, &format!("{path}.restartPolicy"))?;
     }
-    if let Some(resources) = &spec.resources {
-        not_negative(resources.requests.as_ref(), &format!("{prefix}spec.resources.requests"))?;
-        not_negative(resources.limits.as_ref(), &format!("{prefix}spec.resources.limits"))?;
+    for (path, of) in resources_of(spec, prefix) {
+        not_negative(of.requests.as_ref(), &format!("{path}.requests"))?;
+        not_negative(of.limits.as_ref(), &format!("{path}.limits"))?;
     }
     not_negative(spec.overhead.as_ref(), &format!("{prefix}spec.overhead"))
 }

@@ -205,8 +205,7 @@ fn hosts_that_come_for_a_gang_keep_pods_that_are_spread_to_their_skew() {
         (BatchPhase::Launched, false, 12),
         (BatchPhase::Terminating, false, 6),
     ] {
-        setup.batches.clear();
-        setup.launch(&launches, phase);
+        setup.has_launched(&launches, phase);
         for batch in &mut setup.batches {
             let mut spec = BatchSpec::clone(&batch.spec);
             let owner = OwnerRef { key: ObjectKey::new("ns", "train"), uid: "g".to_owned() };
