@@ -64,7 +64,7 @@ pub struct State {
     /// ProvisioningRequests of our class.
     pub requests: Arc<BTreeMap<ObjectKey, Arc<ProvisioningRequest>>>,
     /// Lists of members that a merge patch replaces.
-    pub lists: Arc<FxHashMap<PodUid, Arc<Lists>>>,
+    pub lists: imbl::OrdMap<PodUid, Arc<Lists>>,
     /// Pods of our profiles that no node has yet, with what topology constraints are read from.
     pub unbound: imbl::OrdMap<PodUid, Arc<Pod>>,
     /// Owners that pods wait for to be settled.

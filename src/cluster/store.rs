@@ -340,7 +340,7 @@ impl Store {
             && !matches!(core.membership, Membership::Single)
             && self.state.lists.get(&uid).is_none_or(|known| **known != lists)
         {
-            Arc::make_mut(&mut self.state.change().lists).insert(uid.clone(), Arc::new(lists));
+            self.state.change().lists.insert(uid.clone(), Arc::new(lists));
         }
         if (core.ours || self.is_foreign(&pod)) && core.node.is_none() && core.is_live() {
             let unbound = constrained(&pod);
@@ -453,7 +453,7 @@ impl Store {
         self.leave_claims(&uid);
         self.stated.remove(&uid);
         Arc::make_mut(&mut self.state.change().missing_owners).remove(&uid);
-        Arc::make_mut(&mut self.state.change().lists).remove(&uid);
+        self.state.change().lists.remove(&uid);
         self.read_by(&uid, BTreeSet::new());
         self.reads.remove(&uid);
         self.note_waiting(&uid, None);

@@ -21,6 +21,7 @@ use tracing::{debug, error};
 
 use super::events::Events;
 use super::hands::{Effect, ExecutorOptions, Hands, whose};
+use super::seen::Seen;
 use super::share::Share;
 use crate::clock::Clock;
 use crate::cluster::{Cluster, State};
@@ -279,7 +280,7 @@ impl Executor {
     /// Carries out actions, those of one gang in their order, gangs and members side by side. A failed action is dropped: the
     /// next pass decides again. A gang whose actions are still under way gets no others, and nobody else waits for them.
     /// The answer is when to look again, if sooner than a change would say.
-    pub async fn execute(&mut self, state: &Arc<State>, actions: Vec<Action>, tenure: &Tenure) -> Option<Duration> {
+    pub async fn execute(&mut self, state: &State, actions: Vec<Action>, tenure: &Tenure) -> Option<Duration> {
         let mut lanes: Vec<(Option<ObjectKey>, Vec<Action>)> = Vec::new();
         for action in actions {
             let gang = gang_of(state, &action);
@@ -320,10 +321,11 @@ impl Executor {
                 });
                 self.busy.insert(gang.clone(), next);
             }
-            let (hands, state, tenure) = (Arc::clone(&self.hands), Arc::clone(state), tenure.clone());
+            let (hands, seen, tenure) =
+                (Arc::clone(&self.hands), Seen::of(state, gang.as_ref(), &lane), tenure.clone());
             self.lanes.spawn(async move {
                 let of_nobody = ObjectKey::new("", "");
-                let call = Box::pin(hands.carry_out(&state, lane, &tenure));
+                let call = || hands.carry_out(&seen, lane, &tenure);
                 let effects = hands.gangs.call(gang.as_ref().unwrap_or(&of_nobody), call).await;
                 Done { gang, effects }
             });
@@ -399,14 +401,15 @@ impl Executor {
         }
     }
 
-    fn release(&mut self, state: &Arc<State>, release: Release, tenure: &Tenure) {
-        let (hands, state, tenure) = (Arc::clone(&self.hands), Arc::clone(state), tenure.clone());
+    fn release(&mut self, state: &State, release: Release, tenure: &Tenure) {
+        let (hands, known, tenure) =
+            (Arc::clone(&self.hands), state.lists.get(&release.pod.uid).cloned(), tenure.clone());
         let Some(began) = self.sent.get(&release.pod.uid).map(|sent| Arc::downgrade(&sent.began)) else { return };
         self.lanes.spawn(async move {
-            let call = async {
+            let call = async || {
                 // A paused former holder of the lease must not go on releasing.
                 let made = begins(&began, &hands.cluster.load(), &release) && tenure.lasts();
-                let error = if made { hands.release(&state, &release).await.err() } else { None };
+                let error = if made { hands.release(known.as_deref(), &release).await.err() } else { None };
                 error.map(|error| {
                     let error = crate::telemetry::chain(&error);
                     debug!(pod = %release.pod.key, error, "release not written, tried again");
@@ -421,7 +424,7 @@ impl Executor {
     fn requeue(&mut self, pod: Arc<Pod>, tenure: &Tenure) {
         let (hands, tenure) = (Arc::clone(&self.hands), tenure.clone());
         self.lanes.spawn(async move {
-            let call = async {
+            let call = async || {
                 if tenure.lasts()
                     && let Err(error) = hands.requeue(&pod).await
                 {
@@ -436,7 +439,7 @@ impl Executor {
     fn clear_nomination(&mut self, pod: Arc<Pod>, tenure: &Tenure) {
         let (hands, tenure) = (Arc::clone(&self.hands), tenure.clone());
         self.lanes.spawn(async move {
-            let call = async {
+            let call = async || {
                 let error = if tenure.lasts() { hands.clear_nomination(&pod).await.err() } else { None };
                 error.map(|error| {
                     let error = crate::telemetry::chain(&error);
@@ -452,7 +455,7 @@ impl Executor {
     fn report(&mut self, report: MemberReport, tenure: &Tenure) {
         let (hands, tenure) = (Arc::clone(&self.hands), tenure.clone());
         self.lanes.spawn(async move {
-            let call = async {
+            let call = async || {
                 if !tenure.lasts() {
                     return None;
                 }

@@ -27,10 +27,11 @@ use tracing::{debug, info, warn};
 
 use super::events::Events;
 use super::patch::{Patched, patch, post_eviction};
+use super::seen::Seen;
 use super::share::Share;
 use super::{cost, notice};
 use crate::clock::{Clock, now_real};
-use crate::cluster::{Cluster, State};
+use crate::cluster::{Cluster, Lists};
 use crate::step::{Step, step};
 use crate::telemetry::GangMetrics;
 use crate::term::Tenure;
@@ -93,7 +94,7 @@ impl Hands {
     }
 
     /// The actions of one gang, in order.
-    pub(super) async fn carry_out(&self, state: &State, actions: Vec<Action>, tenure: &Tenure) -> Vec<Effect> {
+    pub(super) async fn carry_out(&self, seen: &Seen, actions: Vec<Action>, tenure: &Tenure) -> Vec<Effect> {
         let mut effects = Vec::new();
         let mut refused = false;
         let mut actions = actions.into_iter().peekable();
@@ -110,27 +111,27 @@ impl Hands {
                             _ => None,
                         });
                     let evictions: Vec<Evict> = std::iter::once(*first).chain(more).collect();
-                    effects.extend(Box::pin(self.evict_members(state, evictions, tenure)).await);
+                    effects.extend(Box::pin(self.evict_members(seen, evictions, tenure)).await);
                     continue;
                 }
                 Action::CreateGang(recognised) => self.create_gang(&recognised).await.map(Some),
                 Action::CreateBatch(request) => {
-                    let created = self.create_batch(state, &request).await.map(Some);
+                    let created = self.create_batch(seen, &request).await.map(Some);
                     // The status that names the batch must not be written.
                     refused |= created.is_err();
                     created
                 }
                 Action::WriteStatus(_) if refused => Ok(None),
-                Action::WriteStatus(write) => self.write_status(state, &write).await,
+                Action::WriteStatus(write) => self.write_status(seen, &write).await,
                 Action::AbandonBatch { name, why } => {
-                    let abandoned = self.abandon_batch(state, &name, why.as_deref()).await;
+                    let abandoned = self.abandon_batch(seen, &name, why.as_deref()).await;
                     if abandoned.is_err() {
                         effects.push(Effect::Unabandoned(name));
                     }
                     abandoned.map(|()| None)
                 }
                 Action::Ungate { uid } => {
-                    let ungated = self.ungate(state, &uid).await;
+                    let ungated = self.ungate(seen, &uid).await;
                     if ungated.is_err() {
                         effects.push(Effect::Gated(uid));
                     }
@@ -182,10 +183,10 @@ impl Hands {
         Effect::Wrote(Box::new(object))
     }
 
-    async fn write_status(&self, state: &State, write: &StatusWrite) -> anyhow::Result<Option<Effect>> {
+    async fn write_status(&self, seen: &Seen, write: &StatusWrite) -> anyhow::Result<Option<Effect>> {
         let key = &write.gang.key;
         let gangs: Api<GangObject> = Api::namespaced(self.client.clone(), &key.namespace);
-        let Some(before) = state.gangs.get(key) else { return Ok(None) };
+        let Some(before) = &seen.object else { return Ok(None) };
         let mut object = GangObject::clone(before);
         if let Some(recognised) = &write.recognised {
             let spec = gang_state::spec(recognised);
@@ -198,7 +199,7 @@ impl Hands {
         }
         let mut status = gang_state::write(&write.next, before.status.as_ref());
         conditions(&mut status, write, object.metadata.generation);
-        status.cost = cost::of(status.cost.as_ref(), &write.gang.uid, write.next.phase, state.batches.values());
+        status.cost = cost::of(status.cost.as_ref(), &write.gang.uid, write.next.phase, seen.batches.values());
         object.status = Some(status);
         let written = step(Step::WriteGang, gangs.replace_status(&key.name, &PostParams::default(), &object)).await;
         let written = match written {
@@ -220,7 +221,7 @@ impl Hands {
                 "gang"
             );
         }
-        self.metrics.moved(&write.gang, &write.next, source(state, write.next.batch.as_deref()), now_real());
+        self.metrics.moved(&write.gang, &write.next, source(seen, write.next.batch.as_deref()), now_real());
         let reported: Vec<GangEvent> = write.event.iter().chain(&write.also).cloned().collect();
         let to_owner = owner_event(&write.gang, &write.next).zip(owner(&written));
         if !reported.is_empty() || to_owner.is_some() {
@@ -254,15 +255,15 @@ impl Hands {
         }
     }
 
-    async fn create_batch(&self, state: &State, request: &BatchRequest) -> anyhow::Result<Effect> {
+    async fn create_batch(&self, seen: &Seen, request: &BatchRequest) -> anyhow::Result<Effect> {
         let name = batch_name(&request.gang.uid, request.round);
         let batches: Api<NodeBatch> = Api::all(self.client.clone());
         // One that is not seen may only not be seen yet: beside it nothing is provisioned, however long the watch lags.
         let named = request.gang.batch.as_deref().filter(|named| **named != *name);
-        if let Some(named) = named.filter(|named| !state.batches.contains_key(*named)) {
-            let seen = batches.get_opt(named).await.with_context(|| format!("read NodeBatch {named}"))?;
+        if let Some(named) = named.filter(|named| !seen.batches.contains_key(*named)) {
+            let there = batches.get_opt(named).await.with_context(|| format!("read NodeBatch {named}"))?;
             anyhow::ensure!(
-                seen.is_none(),
+                there.is_none(),
                 "NodeBatch {named} exists and is not seen yet: no other is created beside it"
             );
         }
@@ -316,14 +317,14 @@ impl Hands {
         Ok(Effect::Batch(Arc::from(name)))
     }
 
-    async fn abandon_batch(&self, state: &State, name: &str, why: Option<&str>) -> anyhow::Result<()> {
+    async fn abandon_batch(&self, seen: &Seen, name: &str, why: Option<&str>) -> anyhow::Result<()> {
         let batches: Api<NodeBatch> = Api::all(self.client.clone());
         match step(Step::EditBatch, batches.delete(name, &DeleteParams::default())).await {
             Ok(_) => {
                 info!(batch = name, why, "batch given up");
-                if let Some((why, gang)) = why.zip(gang_of_batch(state, name)) {
+                if let Some((why, gang)) = why.zip(seen.object.as_deref()) {
                     let event = GangEvent { reason: "NodesGivenUp", message: why.to_owned(), warning: true };
-                    self.events.publish(&*gang, &event).await;
+                    self.events.publish(gang, &event).await;
                 }
                 Ok(())
             }
@@ -332,8 +333,8 @@ impl Hands {
         }
     }
 
-    async fn ungate(&self, state: &State, uid: &PodUid) -> anyhow::Result<()> {
-        let Some(pod) = state.snapshot.pods.get(uid) else { return Ok(()) };
+    async fn ungate(&self, seen: &Seen, uid: &PodUid) -> anyhow::Result<()> {
+        let Some(pod) = seen.gated.get(uid) else { return Ok(()) };
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
         let mut object = pods.get(&pod.key.name).await?;
         anyhow::ensure!(object.uid().as_deref() == Some(uid.as_str()), "pod {} was made again", pod.key);
@@ -349,17 +350,17 @@ impl Hands {
     }
 
     /// Evicts members side by side, and whoever leads when all others are on their way: a collective with a hole only costs.
-    async fn evict_members(&self, state: &State, mut evictions: Vec<Evict>, tenure: &Tenure) -> Vec<Effect> {
+    async fn evict_members(&self, seen: &Seen, mut evictions: Vec<Evict>, tenure: &Tenure) -> Vec<Effect> {
         let last = evictions.pop();
         let evict = async |evict: Evict| {
-            let call = Box::pin(async {
+            let call = async || {
                 if !tenure.lasts() {
                     return None;
                 }
-                let error = self.evict_member(state, &evict).await.err()?;
+                let error = self.evict_member(seen, &evict).await.err()?;
                 warn!(error = %crate::telemetry::chain(&error), "a member was not evicted, tried again");
                 Some(Effect::Unevicted(evict.pod.uid.clone()))
-            });
+            };
             self.evictions.call(&whose(&evict.pod), call).await
         };
         let others = stream::iter(evictions).map(&evict).buffered(self.options.parallel.max(1));
@@ -370,10 +371,9 @@ impl Hands {
         effects
     }
 
-    /// Whether a PodDisruptionBudget has refused an eviction of this epoch of the pod's gang.
-    fn budget_refuses(&self, state: &State, pod: &muster_core::model::gang::Pod) -> bool {
-        let gang = pod.membership.gang().and_then(|gang| state.snapshot.gangs.get(gang));
-        gang.is_some_and(|gang| self.reported().get(&gang.key) == Some(&gang.epoch))
+    /// Whether a PodDisruptionBudget has refused an eviction of this epoch of a gang.
+    fn budget_refuses(&self, gang: &Gang) -> bool {
+        self.reported().get(&gang.key) == Some(&gang.epoch)
     }
 
     /// Ends a member so that its owner does not count a failure: by eviction, which marks it, or marked by us and deleted.
@@ -383,10 +383,10 @@ impl Hands {
     /// Where EC2 has given notice, the pod has ended before its machine does: its grace is cut to what is left.
     /// A member that is pinned and has no node is deleted only as long as it has none: the API server is asked, and the mark names the version that was
     /// looked at.
-    async fn evict_member(&self, state: &State, evict: &Evict) -> anyhow::Result<()> {
+    async fn evict_member(&self, seen: &Seen, evict: &Evict) -> anyhow::Result<()> {
         let pod = &evict.pod;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.key.namespace);
-        let allowed = notice::grace_of(&pods, &self.clock, state, pod).await?;
+        let allowed = notice::grace_of(&pods, &self.clock, seen.batches.values(), pod).await?;
         let at_once = evict.at_once || allowed == Grace::None;
         let seconds = match allowed {
             Grace::Own | Grace::None => None,
@@ -403,7 +403,7 @@ impl Hands {
             unbound = still.resource_version();
         }
         // What a budget refused for one member it refuses for the next, and each answer takes a second.
-        if !at_once && !pod.deleting && !self.budget_refuses(state, pod) {
+        if !at_once && !pod.deleting && !seen.gang.as_deref().is_some_and(|gang| self.budget_refuses(gang)) {
             let options = DeleteParams {
                 preconditions: Some(preconditions.clone()),
                 grace_period_seconds: seconds,
@@ -417,7 +417,7 @@ impl Hands {
                 }
                 Ok(Err(error)) if gone(&error) => return Ok(()),
                 // A budget answers 429, two of them 500, and an admission webhook what it likes.
-                Err(_) | Ok(Err(kube::Error::Api(_))) => self.budget_is_reported(state, pod).await,
+                Err(_) | Ok(Err(kube::Error::Api(_))) => self.budget_is_reported(seen, pod).await,
                 Ok(Err(error)) => return Err(anyhow::Error::new(error).context(format!("evict pod {}", pod.key))),
             }
         }
@@ -464,12 +464,12 @@ impl Hands {
     }
 
     /// Says once per epoch that a PodDisruptionBudget does not keep a gang from being evicted.
-    async fn budget_is_reported(&self, state: &State, pod: &muster_core::model::gang::Pod) {
-        let Some(gang) = pod.membership.gang().and_then(|gang| state.snapshot.gangs.get(gang)) else { return };
+    async fn budget_is_reported(&self, seen: &Seen, pod: &muster_core::model::gang::Pod) {
+        let Some(gang) = &seen.gang else { return };
         if self.reported().insert(gang.key.clone(), gang.epoch) == Some(gang.epoch) {
             return;
         }
-        if let Some(object) = state.gangs.get(&gang.key) {
+        if let Some(object) = &seen.object {
             let message = format!(
                 "the eviction of {} is not granted, most likely by a PodDisruptionBudget: the gang cannot run with a member \
                  less, so its members are marked with DisruptionTarget and deleted",
@@ -512,8 +512,9 @@ impl Hands {
         patched.map(drop).map_err(|error| anyhow::Error::new(error).context("clear nomination"))
     }
 
-    /// The patches of one member: the nomination, unless it is pinned, then gate, annotations, toleration and pin.
-    pub(super) async fn release(&self, state: &State, release: &Release) -> anyhow::Result<()> {
+    /// The patches of one member: the nomination, unless it is pinned, then gate, annotations, toleration and pin. `known` are the lists
+    /// that it has.
+    pub(super) async fn release(&self, known: Option<&Lists>, release: &Release) -> anyhow::Result<()> {
         let pod = &release.pod;
         let nominated = if release.nominates() { Some(self.nominate(release).await?) } else { None };
         let mut dropped = json!({
@@ -532,7 +533,6 @@ impl Hands {
             dropped["metadata"]["annotations"][keys::REQUEUE] = json!(now_real().as_microsecond().to_string());
         }
         // Lists are replaced: what the pod has is repeated. One that has more by now refuses to lose it.
-        let known = state.lists.get(&pod.uid);
         if !release.tolerate.is_empty() {
             let known = known.map(|lists| lists.tolerations.clone()).unwrap_or_default();
             dropped["spec"]["tolerations"] = json!(tolerations(known, &release.tolerate));
@@ -569,12 +569,6 @@ impl Hands {
             .await
             .map_err(|error| anyhow::Error::new(error).context("nomination"))
     }
-}
-
-/// The Gang that a NodeBatch is for.
-fn gang_of_batch(state: &State, name: &str) -> Option<Arc<GangObject>> {
-    let owner = state.batches.get(name)?.object().spec.gang_ref.as_ref()?;
-    state.gangs.get(&ObjectKey::new(owner.namespace.as_str(), owner.name.as_str())).cloned()
 }
 
 fn is_missing(error: &kube::Error) -> bool {
@@ -657,9 +651,9 @@ fn owner(gang: &GangObject) -> Option<ObjectReference> {
 }
 
 /// Where the nodes of a gang came from: `existing`, or the capacity type of its NodeBatch.
-fn source(state: &State, batch: Option<&str>) -> &'static str {
-    let seen = batch.and_then(|name| state.batches.values().find(|seen| seen.batch().name == name));
-    seen.and_then(|seen| seen.batch().status.capacity_type).map_or("existing", CapacityType::as_str)
+fn source(seen: &Seen, batch: Option<&str>) -> &'static str {
+    let batch = batch.and_then(|name| seen.batches.values().find(|seen| seen.batch().name == name));
+    batch.and_then(|seen| seen.batch().status.capacity_type).map_or("existing", CapacityType::as_str)
 }
 
 /// The label by which a person finds the Gang of a name: the name as pods or owner write it, where it can be a label.

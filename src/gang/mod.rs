@@ -8,6 +8,7 @@ mod looping;
 mod notice;
 mod patch;
 mod recorder;
+mod seen;
 mod share;
 
 pub use events::Events;

@@ -8,12 +8,17 @@ use muster_core::ec2::{Grace, grace};
 use muster_core::model::gang::Pod;
 
 use crate::clock::Clock;
-use crate::cluster::State;
+use crate::cluster::SeenBatch;
 
 /// The grace of a pod: its own, unless EC2 ends a machine of its batch before that. The whole batch counts, since a gang
 /// starts again only when all of it has ended; but only what runs on a machine that ends is deleted at once.
-pub(super) async fn grace_of(pods: &Api<PodObject>, clock: &Clock, state: &State, pod: &Pod) -> anyhow::Result<Grace> {
-    let statuses = state.batches.values().filter_map(|seen| seen.object().status.as_ref());
+pub(super) async fn grace_of(
+    pods: &Api<PodObject>,
+    clock: &Clock,
+    batches: impl Iterator<Item = &SeenBatch>,
+    pod: &Pod,
+) -> anyhow::Result<Grace> {
+    let statuses = batches.filter_map(|seen| seen.object().status.as_ref());
     let instances = |status: &NodeBatchStatus| -> Vec<BatchInstance> {
         status.instances.iter().chain(&status.replaced).cloned().collect()
     };

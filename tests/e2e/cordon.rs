@@ -114,8 +114,10 @@ async fn two_hundred_foreign_pods_that_race_for_nodes_waiting_for_their_gang_are
     let Some(stack) = provisioning_stack(&zones([hosts, 0, 0]), 5, "1s").await else { return };
     let client = stack.admin().unwrap();
     let pools: Api<NodePool> = Api::all(client.clone());
-    let labels = json!({"spec": {"template": {"metadata": {"labels": {DEVICES_BY_PLUGIN: "true"}}}}});
-    pools.patch("h100", &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
+    // The last node waits for its GPUs until all races are over, however slow the machine is: nothing is given up meanwhile.
+    let patient = json!({"registerWithin": "24h", "readyWithin": "24h", "replaceAfter": "24h"});
+    let spec = json!({"template": {"metadata": {"labels": {DEVICES_BY_PLUGIN: "true"}}}, "join": patient});
+    pools.patch("h100", &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await.unwrap();
     let class: PriorityClass = serde_json::from_value(json!({"metadata": {"name": HIGH}, "value": 1_000_000})).unwrap();
     Api::<PriorityClass>::all(client.clone()).create(&PostParams::default(), &class).await.unwrap();
     let stock = SchedulerOptions { number: 1, file: "default-scheduler.yaml", ..SchedulerOptions::new(None) };
