@@ -10,8 +10,8 @@ use muster_core::model::names::{ObjectKey, PodUid};
 
 use crate::cluster::{SeenBatch, State};
 
-/// Of a view, what the actions of one gang need. In a large cluster thousands of calls wait for their turn, decided from hundreds of
-/// views, and a view that is kept for one of them takes up to a megabyte.
+/// Of a view, what the actions of one gang need. In a large cluster thousands of calls wait for their turn, decided from many views, and
+/// whoever keeps one keeps all that has changed since as it was.
 pub(super) struct Seen {
     /// The Gang as it was read, for conditional writes and events.
     pub(super) object: Option<Arc<GangObject>>,
@@ -26,18 +26,9 @@ pub(super) struct Seen {
 impl Seen {
     /// Of the gang whose `actions` these are, if they are about one.
     pub(super) fn of(state: &State, gang: Option<&ObjectKey>, actions: &[Action]) -> Self {
-        let gated = actions.iter().filter_map(|action| match action {
-            Action::Ungate { uid } => Some((uid.clone(), Arc::clone(state.snapshot.pods.get(uid)?))),
-            Action::CreateGang(_)
-            | Action::WriteStatus(_)
-            | Action::CreateBatch(_)
-            | Action::AbandonBatch { .. }
-            | Action::Release(_)
-            | Action::Evict(_)
-            | Action::Report(_)
-            | Action::Requeue { .. }
-            | Action::ClearNomination { .. }
-            | Action::DeleteGang { .. } => None,
+        let gated = actions.iter().filter_map(|action| {
+            let Action::Ungate { uid } = action else { return None };
+            Some((uid.clone(), Arc::clone(state.snapshot.pods.get(uid)?)))
         });
         Self {
             object: gang.and_then(|gang| state.gangs.get(gang)).cloned(),
