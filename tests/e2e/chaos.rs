@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -25,14 +25,14 @@ use serde_json::{Value, json};
 
 use crate::cloud::{
     clock, delete_job, everything_is_terminated, goes_wrong, journal, launched_fleets, no_batch_is_partial,
-    provisioning_stack, provisioning_stack_with,
+    provisioning_stack, provisioning_stack_with, time_of,
 };
 use crate::recording::decided_the_same_from_recordings;
 use crate::support::{gangs, members, no_errors, options, runs, stack, submit};
 
 /// EC2's minutes pass in a second.
 const FACTOR: u32 = 60;
-/// For what is held to EC2's minutes: a machine that is busy for some seconds is no back-off that is longer.
+/// EC2's minutes pass in three seconds where a test holds Muster to them: a machine that is busy for a second adds little.
 const SLOWER: u32 = 20;
 /// Batches at a time.
 const WAVE: u16 = 20;
@@ -412,12 +412,12 @@ async fn an_insufficient_capacity_costs_few_calls_and_the_first_gang_runs_within
     let count = if soaking() { 50 } else { 15 };
     let minutes: u32 = if soaking() { 30 } else { 10 };
     let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(client.clone(), "ml");
+    let start = clock(&stack).await;
     for number in 0..count {
         let name = format!("dry{number}");
         let job = TestJob::new(&name, 2).gpus(8).pod_annotation("muster.dev/gang", &name).build();
         jobs.create(&PostParams::default(), &job).await.unwrap();
     }
-    let start = clock(&stack).await;
     eventually(LONG, "the insufficient capacity to pass", || async {
         let passed = clock(&stack).await.duration_since(start).as_mins();
         Ok::<_, String>((passed >= i64::from(minutes)).then_some(()))
@@ -426,10 +426,9 @@ async fn an_insufficient_capacity_costs_few_calls_and_the_first_gang_runs_within
     .unwrap();
     let entries = journal(&stack, 0).await;
     assert!(launched_fleets(&entries).is_empty());
-    // Of these minutes alone: how long the stack took to start is up to the machine.
+    // From the first Job on: how long the stack took to start is up to the machine.
     let end = start + SignedDuration::from_mins(i64::from(minutes));
-    let at = |entry: &Value| entry["at"].as_str().unwrap().parse::<Timestamp>().unwrap();
-    let calls: Vec<&Value> = entries.iter().filter(|entry| (start..end).contains(&at(entry))).collect();
+    let calls: Vec<&Value> = entries.iter().filter(|entry| (start..end).contains(&time_of(entry))).collect();
     let per_minute = u32::try_from(calls.len()).unwrap() / minutes;
     let fleets = calls.iter().filter(|entry| entry["operation"] == "CreateFleet").count();
     eprintln!(
@@ -443,7 +442,7 @@ async fn an_insufficient_capacity_costs_few_calls_and_the_first_gang_runs_within
     stack.sim_post("/_sim/pools", &more).await.unwrap();
     let first = eventually(LONG, "a gang to get its nodes", || async {
         let entries = journal(&stack, 0).await;
-        Ok::<_, String>(launched_fleets(&entries).first().map(|fleet| at(fleet)))
+        Ok::<_, String>(launched_fleets(&entries).first().map(|fleet| time_of(fleet)))
     })
     .await
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));

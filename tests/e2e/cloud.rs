@@ -99,6 +99,11 @@ pub(crate) async fn journal(stack: &Stack, from: usize) -> Vec<Value> {
     entries
 }
 
+/// EC2's time of an entry.
+pub(crate) fn time_of(entry: &Value) -> Timestamp {
+    entry["at"].as_str().unwrap().parse().unwrap()
+}
+
 /// Ids of instances that an entry made or ended.
 pub(crate) fn instances(entry: &Value) -> Vec<&str> {
     let made = entry["resources"].as_array().into_iter().flatten();

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::cloud::{
     batch_that, clock, delete_job, delete_job_whose_nodes_are_in_use, everything_is_terminated, gang_job, goes_wrong,
     instances, invariants_hold_but, journal, lasting_job, launched_fleets, live, no_batch_is_partial, nothing_is_left,
-    phase_of, provisioning_stack, zones,
+    phase_of, provisioning_stack, time_of, zones,
 };
 use crate::support::{DEADLINE, all_run, create, no_errors, runs_on, submit};
 
@@ -108,13 +108,12 @@ async fn six_instances_of_an_attempt_that_was_given_up_are_gone_two_sweeps_after
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
 
     let journal = journal(&stack, 0).await;
-    let at = |entry: &Value| entry["at"].as_str().unwrap().parse::<Timestamp>().unwrap();
-    let visible = at(launched_fleets(&journal)[0]).checked_add(SignedDuration::from_hours(1)).unwrap();
+    let visible = time_of(launched_fleets(&journal)[0]).checked_add(SignedDuration::from_hours(1)).unwrap();
     let ends = |entry: &&Value| {
         entry["operation"] == "TerminateInstances" && late.iter().all(|id| entry["parameters"].to_string().contains(id))
     };
-    let end = at(journal.iter().find(ends).expect("they were terminated in one call"));
-    let sweeps = journal.iter().filter(|entry| is_sweep(entry) && at(entry) >= visible && at(entry) <= end).count();
+    let end = time_of(journal.iter().find(ends).expect("they were terminated in one call"));
+    let sweeps = journal.iter().filter(|entry| is_sweep(entry) && (visible..=end).contains(&time_of(entry))).count();
     assert!((1..=2).contains(&sweeps), "{sweeps} sweeps saw them");
     // The gang has not noticed.
     all_run(&stack, "ml", "train", 6).await;
