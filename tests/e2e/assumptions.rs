@@ -167,7 +167,10 @@ impl Bench {
     }
 
     async fn create(&self, pod: TestPod) -> Pod {
-        let mut pod = pod.build();
+        self.create_built(pod.build()).await
+    }
+
+    async fn create_built(&self, mut pod: Pod) -> Pod {
         // Nodes are new and nobody says that they are ready.
         pod.spec.as_mut().unwrap().tolerations = serde_json::from_value(json!([{"operator": "Exists"}])).unwrap();
         self.pods().create(&PostParams::default(), &pod).await.unwrap()
@@ -338,6 +341,29 @@ async fn a_high_score_outweighs_every_in_tree_score_and_is_not_clamped() {
     assert_eq!(bench.bound("last").await, "n3");
     let log = std::fs::read_to_string(bench.cluster.log(Component::Scheduler(0))).unwrap();
     assert!(log.contains("Disabling signatures for profile because it has extenders configured"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_is_bound_where_another_that_waits_for_it_cannot_follow() {
+    let Some(bench) = bench([TestNode::new("running").zone("a").resource("cpu", "2").build()]).await else { return };
+    let mut follower = TestPod::new("follower").request("cpu", "4").build();
+    follower.spec.as_mut().unwrap().affinity = serde_json::from_value(json!({"podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchLabels": {"app": "first"}}},
+        ],
+    }}))
+    .unwrap();
+    bench.create_built(follower).await;
+    bench.reported("follower", |condition| condition.status == "False").await;
+    // Nothing is asked but what keeps this pod away: both of them in another zone is not waited for.
+    bench.create(TestPod::new("first").request("cpu", "1").label("app", "first")).await;
+    assert_eq!(bench.bound("first").await, "running");
+    let elsewhere = TestNode::new("elsewhere").zone("b").resource("cpu", "16").build();
+    Api::<Node>::all(bench.client.clone()).create(&PostParams::default(), &elsewhere).await.unwrap();
+    let refused = |condition: &PodCondition| {
+        message(condition).contains("0/2") && message(condition).contains("didn't match pod affinity rules")
+    };
+    bench.reported("follower", refused).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,7 +2,7 @@
 //! nodes. The algebra of selectors is evaluated here, once; a search only looks things up.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -58,6 +58,8 @@ pub(super) struct Compiled<'a> {
     pub(super) caps: Vec<Vec<Cap>>,
     /// Per resource: the distinct amounts of the offers, ascending, each with the offers that have at least so much.
     ladders: Vec<Vec<(i64, Bits)>>,
+    /// Per label key that a pod is spread over or shares with others, hosts apart: the offers whose node carries the label.
+    carrying: BTreeMap<&'a str, Bits>,
     /// Some pool asks for several values of a key among the alternatives of each node.
     pub(super) varied: bool,
     /// Whoever waits for a node that is joining has to be accepted after all that are placed as well, and not only in its turn.
@@ -123,6 +125,9 @@ impl<'a> Compiled<'a> {
         }
         let ladders = (0..resources.len()).map(|resource| ladder(&avail, resource)).collect();
         let Volumes { shares, attached } = volumes(problem, &resources);
+        let keys: BTreeSet<&str> = problem.classes.iter().flat_map(carried).collect();
+        let carries = |key: &str| Bits::of(offers.len(), |at| offers[at].node.labels.contains_key(key));
+        let carrying = keys.into_iter().map(|key| (key, carries(key))).collect();
         Self {
             problem,
             offer_of,
@@ -137,6 +142,7 @@ impl<'a> Compiled<'a> {
             caps: caps(problem),
             ladders,
             resources,
+            carrying,
             varied: problem.pools.iter().any(|pool| !pool.min_values.is_empty()),
             comes_last: true,
         }
@@ -163,12 +169,7 @@ impl<'a> Compiled<'a> {
         } else {
             Bits::of(self.offer_of.len(), |at| takes(self.offer(at)))
         };
-        let keys = of.rules.iter().filter(|rule| !matches!(rule, Rule::AntiAffinity(_))).flat_map(Rule::keys);
-        let keys: Vec<&Arc<str>> = keys.filter(|key| &***key != HOSTNAME).collect();
-        if !keys.is_empty() {
-            let lacks = |offer: &Offer| keys.iter().any(|key| !offer.node.labels.contains_key(*key));
-            mask.subtract(&Bits::of(self.offer_of.len(), |at| lacks(self.offer(at))));
-        }
+        carried(of).filter_map(|key| self.carrying.get(key)).for_each(|offers| mask.intersect(offers));
         self.holding(&mut mask, &self.need(class, &[], None));
         mask
     }
@@ -373,6 +374,13 @@ fn keep_open(class: &Class, problem: &Problem, open: &mut Bits) {
             open.subtract(&Bits::of(problem.nodes.len(), |index| index == pod.node));
         }
     }
+}
+
+/// The labels, hosts apart, without which no node ever takes pods of the class: what they are spread over, and what they share with
+/// the pods that they have to be near.
+fn carried(class: &Class) -> impl Iterator<Item = &str> {
+    let rules = class.rules.iter().filter(|rule| !matches!(rule, Rule::AntiAffinity(_)));
+    rules.flat_map(Rule::keys).map(|key| &**key).filter(|key| *key != HOSTNAME)
 }
 
 /// Required anti-affinity of a class.

@@ -255,23 +255,27 @@ impl Oracle<'_> {
         if !check(problem, &self.plan(self.places.clone())).is_empty() {
             return false;
         }
-        for (index, place) in self.places.iter().enumerate() {
-            let Place::New(of) = place else { continue };
-            let class = &problem.classes[problem.kinds[problem.pods[index]][0]];
-            for node in 0..problem.nodes.len() {
-                let mut places = self.places.clone();
-                places[index] = Place::Existing(node);
-                let without: Vec<usize> =
-                    (0..places.len()).filter(|other| *other != index && places[*other] == Place::New(*of)).collect();
-                // The document leaves the node there, even if it were empty without this pod.
-                let faults = check(problem, &self.plan(places));
-                let matter = faults.iter().any(|fault| !(without.is_empty() && fault.contains("holds no pod")));
-                if self.fits(Place::Existing(node), class) && !matter {
-                    return false;
-                }
-            }
+        self.places.iter().enumerate().all(|(index, place)| {
+            !matches!(place, Place::New(_)) || !(0..problem.nodes.len()).any(|node| self.is_taken(index, node))
+        })
+    }
+
+    /// Whether a node that runs would take a pod of a new one after everybody else: kube-scheduler asks what keeps this pod away, and
+    /// not whether another one that still waits then has no place (`a_pod_is_bound_where_another_that_waits_for_it_cannot_follow`).
+    fn is_taken(&self, index: usize, node: usize) -> bool {
+        let class = &self.problem.classes[self.problem.kinds[self.problem.pods[index]][0]];
+        if !self.fits(Place::Existing(node), class) {
+            return false;
         }
-        true
+        let (mut problem, mut places) = (self.problem.clone(), self.places.clone());
+        let (pod, _) = (problem.pods.remove(index), places.remove(index));
+        problem.pods.push(pod);
+        let wrong = |place: Place| {
+            let places = places.iter().copied().chain([place]).collect();
+            check(&problem, &self.plan(places))
+        };
+        let without = wrong(Place::None);
+        wrong(Place::Existing(node)).iter().all(|fault| without.contains(fault))
     }
 }
 
