@@ -274,8 +274,11 @@ impl Oracle<'_> {
             let places = places.iter().copied().chain([place]).collect();
             check(&problem, &self.plan(places))
         };
-        let without = wrong(Place::None);
-        wrong(Place::Existing(node)).iter().all(|fault| without.contains(fault))
+        let there = wrong(Place::Existing(node));
+        there.is_empty() || {
+            let without = wrong(Place::None);
+            there.iter().all(|fault| without.contains(fault))
+        }
     }
 }
 
