@@ -4,8 +4,7 @@
 //! all have about as many. The construction takes that least number as 0, which is right wherever some host that counts has
 //! none. Here it is not: every new node gets its share of all pods, one after the other. The checker judges what comes of it.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::bits::Bits;
 use super::construct;
@@ -159,8 +158,8 @@ fn dealt<'c, 'p>(draft: &Draft<'c, 'p>, nodes: Vec<usize>) -> Option<Draft<'c, '
         if looked_at > LOOKED_AT {
             break;
         }
-        let below = if places_more { u64::MAX } else { deck.cost };
-        numbers.extend(cost(&made.state, &deck, &cells, hosts, below).map(|cost| (cost, hosts)));
+        let cost = cost(&made.state, &deck, &cells, hosts).filter(|cost| places_more || *cost < deck.cost);
+        numbers.extend(cost.map(|cost| (cost, hosts)));
     }
     made.state.work.mended += looked_at as u64;
     numbers.sort_unstable();
@@ -272,25 +271,12 @@ fn hands(deck: &Deck, hosts: usize) -> Vec<Hand> {
     hands
 }
 
-/// What the hosts cost; `None` if one of them cannot be had, or if it is not below a sum.
-fn cost(state: &State<'_, '_>, deck: &Deck, cells: &[Bits], hosts: usize, below: u64) -> Option<u64> {
-    // Most hosts of a domain hold the same pods.
-    let mut known: BTreeMap<(usize, Hand), u64> = BTreeMap::new();
-    let mut sum = 0_u64;
-    for (host, counts) in hands(deck, hosts).into_iter().enumerate() {
-        let price = match known.entry((host % cells.len().max(1), counts)) {
-            Entry::Occupied(price) => *price.get(),
-            Entry::Vacant(place) => {
-                let (offer, _) = cheapest(state, cells, host, &place.key().1)?;
-                *place.insert(state.compiled.offer(offer).price)
-            }
-        };
-        sum = sum.saturating_add(price);
-        if sum >= below {
-            return None;
-        }
-    }
-    Some(sum)
+/// What the hosts cost; `None` if one of them cannot be had.
+fn cost(state: &State<'_, '_>, deck: &Deck, cells: &[Bits], hosts: usize) -> Option<u64> {
+    let price = |(host, counts): (usize, &Hand)| {
+        cheapest(state, cells, host, counts).map(|(offer, _)| state.compiled.offer(offer).price)
+    };
+    hands(deck, hosts).iter().enumerate().map(price).try_fold(0_u64, |sum, price| Some(sum.saturating_add(price?)))
 }
 
 /// The cheapest offer of a host's domain that holds these pods, and all that do.
