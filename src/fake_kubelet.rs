@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use base64::Engine as _;
 use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -20,6 +21,7 @@ use muster_ec2_sim::view::InstanceView;
 use muster_ec2_sim::{NodeTopology, Simulator};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -48,39 +50,54 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
             registered.insert(id.clone(), Registered { name: node.name_any(), reported: is_ready(&node) });
         }
     }
+    // Each machine has a kubelet of its own: none waits for what the API server answers to another.
+    let mut under_way = FuturesUnordered::new();
+    let mut busy: BTreeSet<String> = BTreeSet::new();
+    let mut looks = tokio::time::interval(TICK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = cancel.cancelled() => return Ok(()),
-            () = tokio::time::sleep(TICK) => {}
+            Some((instance, next, answer)) = under_way.next() => {
+                let (instance, next, answer): (InstanceView, Next, anyhow::Result<()>) = (instance, next, answer);
+                busy.remove(&instance.instance_id);
+                match answer {
+                    Ok(()) => {
+                        let (instance, name) = (instance.instance_id, instance.private_dns_name);
+                        debug!(instance, node = name, ready = next.reports, "node registered");
+                        registered.insert(instance, Registered { name, reported: next.reports });
+                    }
+                    Err(error) => {
+                        warn!(instance = instance.instance_id, error = %crate::telemetry::chain(&error), "node not registered")
+                    }
+                }
+                continue;
+            }
+            _ = looks.tick() => {}
         }
-        let mut instances = simulator.instances();
+        let mut machines = simulator.machines();
         // Instances that EC2 did not show come after those it was not asked about yet: a full bucket has a single call.
-        instances.sort_by_key(|instance| unanswered.contains_key(&instance.instance_id));
-        let running: BTreeSet<&str> = instances
-            .iter()
-            .filter(|instance| instance.state == "running" && !instance.foreign)
-            .map(|instance| instance.instance_id.as_str())
-            .collect();
+        machines.sort_by_key(|machine| unanswered.contains_key(&machine.instance_id));
         // EC2's bucket is empty: nobody else asks in this look.
         let mut throttled = false;
-        let mut coming: Vec<(InstanceView, Next)> = Vec::new();
-        for instance in &instances {
+        for machine in &machines {
+            let id = &machine.instance_id;
+            if busy.len() >= KUBELETS {
+                break;
+            }
             // A kubelet may be slow, or never come up.
             let is_over = |at: Option<Timestamp>| at.is_some_and(|at| at <= simulator.clock().now());
-            let running = running.contains(instance.instance_id.as_str());
-            let ready = is_over(instance.ready_time);
-            match registered.get(&instance.instance_id) {
-                Some(node) if running && ready && !node.reported => {
-                    coming.push((instance.clone(), Next { registers: false, reports: true }));
-                    continue;
-                }
-                None if running && is_over(instance.registration_time) => {}
+            let ready = is_over(machine.ready_time);
+            let next = match registered.get(id) {
+                _ if busy.contains(id) => continue,
+                Some(node) if ready && !node.reported => Next { registers: false, reports: true },
+                None if is_over(machine.registration_time) => Next { registers: true, reports: ready },
                 _ => continue,
-            }
+            };
             // For these types the cloud controller asks for the topology of each new node, and does not let the node
             // begin without an answer.
-            if asks_for_topology(&instance.instance_type) {
-                let (now, id) = (simulator.clock().now(), &instance.instance_id);
+            if next.registers && asks_for_topology(&machine.instance_type) {
+                let now = simulator.clock().now();
                 if throttled || unanswered.get(id).is_some_and(|back_off| now < back_off.until) {
                     continue;
                 }
@@ -97,29 +114,15 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
                 }
                 unanswered.remove(id);
             }
-            coming.push((instance.clone(), Next { registers: true, reports: ready }));
-        }
-        // Each machine has a kubelet of its own.
-        let go_on = |(instance, next): (InstanceView, Next)| {
+            let Some(instance) = simulator.instance(id) else { continue };
+            busy.insert(id.clone());
             let nodes = nodes.clone();
-            async move {
+            under_way.push(async move {
                 let answer = go_on(&nodes, &instance, next).await;
                 (instance, next, answer)
-            }
-        };
-        let mut answers = futures::stream::iter(coming.into_iter().map(go_on)).buffer_unordered(KUBELETS);
-        while let Some((instance, next, answer)) = answers.next().await {
-            match answer {
-                Ok(()) => {
-                    let (instance, name) = (instance.instance_id, instance.private_dns_name);
-                    debug!(instance, node = name, ready = next.reports, "node registered");
-                    registered.insert(instance, Registered { name, reported: next.reports });
-                }
-                Err(error) => {
-                    warn!(instance = instance.instance_id, error = %crate::telemetry::chain(&error), "node not registered")
-                }
-            }
+            });
         }
+        let running: BTreeSet<&str> = machines.iter().map(|machine| machine.instance_id.as_str()).collect();
         let gone: Vec<String> = registered.keys().filter(|id| !running.contains(id.as_str())).cloned().collect();
         for id in gone {
             let Some(node) = registered.remove(&id) else { continue };

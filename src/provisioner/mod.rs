@@ -341,8 +341,8 @@ impl Provisioner {
             unseen = stale;
             let began = tokio::time::Instant::now();
             worker.pass(&context, &state, Seen { changed, stale: stale.is_some() }, &led.ends);
-            // What a pass costs grows with the cluster: at most a third of the time goes there.
-            rests = tokio::time::Instant::now() + MIN_INTERVAL.max(began.elapsed() * 2);
+            // What a pass costs grows with the cluster: at most a tenth of the time goes there.
+            rests = tokio::time::Instant::now() + MIN_INTERVAL.max(began.elapsed() * 9);
         }
         // A step that was sent is finished; the next is not begun.
         if let Some(led) = led {

@@ -11,6 +11,8 @@ mod deployment;
 mod doctor;
 #[cfg(test)]
 mod documents;
+#[cfg(test)]
+mod fake_kubelet;
 mod fuzz;
 #[cfg(test)]
 mod gc_account;

@@ -46,7 +46,7 @@ pub use crate::invariants::Invariant;
 pub use crate::journal::JournalEntry;
 pub use crate::scenario::{MarketType, Scenario, ScenarioError};
 pub use crate::server::NodeTopology;
-pub use crate::view::InstanceView;
+pub use crate::view::{InstanceView, Machine};
 
 use crate::state::World;
 
@@ -137,6 +137,18 @@ impl Simulator {
     #[must_use]
     pub fn instances(&self) -> Vec<InstanceView> {
         view::instances(&self.settled(), self.clock.now(), false)
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn instance(&self, id: &str) -> Option<InstanceView> {
+        view::instance(&self.settled(), self.clock.now(), id)
+    }
+
+    /// Those that run and belong to nobody else, by id: what a fake for their kubelets looks at all the time.
+    #[must_use]
+    pub fn machines(&self) -> Vec<Machine> {
+        view::machines(&self.settled(), self.clock.now())
     }
 
     /// Names of the placement groups there are.

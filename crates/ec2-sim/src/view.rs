@@ -10,7 +10,7 @@ use crate::clock::{later, seconds};
 use crate::fixtures::InstanceType;
 use crate::kinds::MarketType;
 use crate::state::World;
-use crate::state::instances::Instance;
+use crate::state::instances::{Instance, LifeState};
 
 /// An instance with what a fake for its node needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -80,6 +80,19 @@ pub struct InstanceView {
     pub foreign: bool,
 }
 
+/// An instance that runs, and when its kubelet does something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// For instance `i-0123456789abcdef0`.
+    pub instance_id: String,
+    /// The instance type.
+    pub instance_type: String,
+    /// When a kubelet on it registers its node; none: never.
+    pub registration_time: Option<Timestamp>,
+    /// When it reports that the node is Ready; none: never.
+    pub ready_time: Option<Timestamp>,
+}
+
 /// The network nodes above a host and the host's number on its leaf.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HostPath {
@@ -96,6 +109,27 @@ pub struct HostPath {
 /// All instances by id, or only the pending and running ones.
 pub(crate) fn instances(world: &World, now: Timestamp, live: bool) -> Vec<InstanceView> {
     world.instances.values().filter(|i| !live || i.state(now).is_live()).map(|i| view(world, i, now)).collect()
+}
+
+/// One of them.
+pub(crate) fn instance(world: &World, now: Timestamp, id: &str) -> Option<InstanceView> {
+    world.instances.get(id).map(|i| view(world, i, now))
+}
+
+/// Those that run and belong to nobody else.
+pub(crate) fn machines(world: &World, now: Timestamp) -> Vec<Machine> {
+    let runs = |i: &&Instance| !i.foreign && i.state(now) == LifeState::Running;
+    let machine = |i: &Instance| Machine {
+        instance_id: i.id.clone(),
+        instance_type: i.instance_type.clone(),
+        registration_time: i.registers_at,
+        ready_time: ready_at(world, i),
+    };
+    world.instances.values().filter(runs).map(machine).collect()
+}
+
+fn ready_at(world: &World, i: &Instance) -> Option<Timestamp> {
+    i.registers_at.map(|at| later(at, seconds(world.scenario.delays.ready_seconds)))
 }
 
 fn view(world: &World, i: &Instance, now: Timestamp) -> InstanceView {
@@ -131,7 +165,7 @@ fn view(world: &World, i: &Instance, now: Timestamp) -> InstanceView {
         vcpus: facts.map_or(0, |t| t.vcpus),
         memory_mib: facts.map_or(0, |t| t.memory_mib),
         registration_time: i.registers_at,
-        ready_time: i.registers_at.map(|at| later(at, seconds(world.scenario.delays.ready_seconds))),
+        ready_time: ready_at(world, i),
         capacity_reservation: i.capacity_reservation.clone(),
         foreign: i.foreign,
     }

@@ -198,6 +198,7 @@ async fn hold(context: &Context, name: &str, owner: Option<&str>) -> anyhow::Res
 
 /// Edits a Node as the API server has it, with a merge patch that holds for the version it was made for; again on the next one
 /// where others were faster, as kube-controller-manager is with the taints of every node that comes. Nothing to do: no patch.
+/// Of the answer nothing but whether it is one counts: its metadata alone is asked for, here as in all edits of Nodes.
 async fn edit_node(
     client: &Client,
     name: &str,
@@ -208,7 +209,7 @@ async fn edit_node(
         let Some(node) = api.get_opt(name).await.context("read it")? else { break };
         let Some(mut patch) = edit(&node) else { break };
         patch["metadata"]["resourceVersion"] = json!(node.metadata.resource_version);
-        match step(Step::EditNode, api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))).await {
+        match step(Step::EditNode, api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch))).await {
             Err(kube::Error::Api(answer)) if answer.code == 409 && attempt < CONFLICTS => {}
             written => return Ok(absent(written)?),
         }
@@ -242,7 +243,7 @@ pub(super) async fn delete_node(client: &Client, name: &str, instance: &Instance
 async fn label(client: &Client, node: &str, labels: &BTreeMap<Arc<str>, Arc<str>>) -> Edited {
     let api: Api<NodeObject> = Api::all(client.clone());
     let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
-    match step(Step::EditNode, api.patch(node, &PatchParams::default(), &patch)).await {
+    match step(Step::EditNode, api.patch_metadata(node, &PatchParams::default(), &patch)).await {
         Ok(_) => Edited::Done,
         Err(error) => {
             debug!(node, %error, "label not written");
@@ -266,7 +267,7 @@ async fn untaint(client: &Client, name: &str, key: &str, place: Option<usize>) -
             {"op": "remove", "path": format!("/spec/taints/{place}")},
         ]))?;
         let api: Api<NodeObject> = Api::all(client.clone());
-        match step(Step::EditNode, api.patch(name, &PatchParams::default(), &Patch::<()>::Json(patch))).await {
+        match step(Step::EditNode, api.patch_metadata(name, &PatchParams::default(), &Patch::<()>::Json(patch))).await {
             // Another taint is there by now, or none.
             Err(kube::Error::Api(answer)) if answer.code == 422 => {}
             written => return absent(written).with_context(|| format!("take the taint {key} off the Node {name}")),

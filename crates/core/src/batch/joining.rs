@@ -1,6 +1,6 @@
 //! From instances to nodes a gang can use: running, registered, devices present, topology known.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -19,10 +19,9 @@ use crate::model::batch::{
     Attempt, AttemptOutcome, BatchMember, BatchPhase, BatchStatus, ConditionKind, LossCause, MemberState, Owner,
 };
 use crate::model::moment::moment;
-use crate::model::names::{InstanceId, ResourceName};
+use crate::model::names::ResourceName;
 use crate::model::node::{Node, Taint};
 use crate::model::notice::NoticeKind;
-use crate::model::snapshot::Snapshot;
 use crate::topology::Level;
 
 /// Booked nodes nobody uses become idle after this. Source: `BookingExpired` of the upstream ProvisioningRequest.
@@ -135,7 +134,6 @@ fn joiners(
     }
     let late = late_labels(case, status);
     let booking = late.get(case.world.settings.keys.booking);
-    let nodes = nodes_by_instance(case.world.snapshot, status);
     let expected = devices::of_batch(case, status);
     let permanent = case.world.supply.taints(status.node_pool.as_deref());
     let launches: BTreeMap<u32, Timestamp> = status
@@ -154,10 +152,11 @@ fn joiners(
             // Why EC2 ended it says more than the notice that it did.
             let reason = gone.and_then(|seen| seen.state_reason.as_ref()).map(|reason| reason.code.clone());
             JoinStage::Gone { code: reason.or_else(|| loss.map(|loss| code(loss.cause).to_owned())) }
-        } else if let Some(node) = nodes.get(&instance.id) {
+        } else if let Some(node) = case.standing.node_of(&instance.id) {
             let registered = *instance.registered.get_or_insert(now);
             instance.node = Some(node.name.to_string());
-            let mut lacks = lacks(case, node, &expected, &permanent, !instance.network_nodes.is_empty());
+            let topology = !instance.network_nodes.is_empty();
+            let mut lacks: Vec<String> = lacks(case, node, &expected, &permanent, topology).collect();
             // Pods of a booking select this label; the other late ones only inform.
             let key = case.world.settings.keys.booking;
             if booking.is_some_and(|uid| !carries(node, key, uid)) {
@@ -283,19 +282,6 @@ pub(super) fn has_ended(state: InstanceState) -> bool {
     }
 }
 
-/// Nodes of the batch's instances: the last part of the provider id.
-pub(super) fn nodes_by_instance<'a>(
-    snapshot: &'a Snapshot,
-    status: &BatchStatus,
-) -> BTreeMap<InstanceId, &'a Arc<Node>> {
-    let ours: BTreeSet<&str> = status.instances.iter().map(|instance| instance.id.as_str()).collect();
-    let of = |node: &'a Arc<Node>| {
-        let id = node.instance()?;
-        ours.contains(id).then(|| (InstanceId::from(id), node))
-    };
-    snapshot.nodes.values().filter_map(|entry| of(&entry.node)).collect()
-}
-
 /// Matches nodes to instances and waits for devices and labels.
 pub(super) fn joining(case: &Case<'_>) -> Step<Turn> {
     let mut status = case.status();
@@ -362,31 +348,22 @@ pub(super) fn lacks(
     expected: &[(ResourceName, i64)],
     permanent: &[Taint],
     topology: bool,
-) -> Vec<String> {
+) -> impl Iterator<Item = String> {
     let keys = &case.world.settings.keys;
-    let mut lacks = Vec::new();
     // Taints of the node lifecycle and of initialisation go by themselves; before that no member fits.
-    for taint in &node.taints {
-        if *taint.key != *keys.gang_pending && !permanent.contains(taint) {
-            lacks.push(format!("removal of taint {}", taint.key));
-        }
-    }
-    if !node.ready {
-        lacks.push("Ready".to_owned());
-    }
-    for (resource, amount) in expected {
-        if node.allocatable.get(resource.as_str()) < *amount {
-            lacks.push(resource.to_string());
-        }
-    }
-    if !node.labels.contains_key(keys.zone) {
-        lacks.push(keys.zone.to_owned());
-    }
-    let layer = format!("{}1", keys.network_layer_prefix);
-    if topology && !node.labels.contains_key(layer.as_str()) {
-        lacks.push(layer);
-    }
-    lacks
+    let stays = |taint: &&Taint| *taint.key != *keys.gang_pending && !permanent.contains(*taint);
+    let taints = node.taints.iter().filter(stays).map(|taint| format!("removal of taint {}", taint.key));
+    let ready = (!node.ready).then(|| "Ready".to_owned());
+    let devices = expected.iter().filter(|(resource, amount)| node.allocatable.get(resource.as_str()) < *amount);
+    let labels = move || {
+        let zone = (!node.labels.contains_key(keys.zone)).then(|| keys.zone.to_owned());
+        let layer = topology.then(|| format!("{}1", keys.network_layer_prefix));
+        zone.into_iter().chain(layer.filter(|layer| !node.labels.contains_key(layer.as_str())))
+    };
+    taints
+        .chain(ready)
+        .chain(devices.map(|(resource, _)| resource.to_string()))
+        .chain(std::iter::once_with(labels).flatten())
 }
 
 fn carries(node: &Node, key: &str, value: &str) -> bool {

@@ -12,7 +12,7 @@ use super::case::{Case, FAILURES, Step, Stop, Turn, done, keeps_failing, later, 
 use super::counted::counted;
 use super::decision::{BatchEvent, Before, Change, Converge, Failure, Note, Requeue, Scratch};
 use super::join::{JoinCause, describe_failures};
-use super::joining::{LOOK_SECONDS, has_ended, lacks, nodes_by_instance};
+use super::joining::{LOOK_SECONDS, has_ended, lacks};
 use super::occupants::{KUBELET_RETURNS, is_stuck, pods_on};
 use super::parting::{SETTLE_SECONDS, is_kept};
 use super::pending::without_fleets;
@@ -461,7 +461,6 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
     let clocks = supply.join(status.node_pool.as_deref());
     let launched = status.last().and_then(|attempt| attempt.ended).unwrap_or(now);
     let after = |at: Timestamp, pause: SignedDuration| at.saturating_add(pause).unwrap_or(Timestamp::MAX);
-    let nodes = nodes_by_instance(case.world.snapshot, status);
     let of_type = supply.devices(status);
     let permanent = supply.taints(status.node_pool.as_deref());
     let unregistered = case.world.settings.keys.unregistered;
@@ -473,7 +472,7 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
         Some(Loss { cause, message: message.to_owned(), noticed: now, act_at: now, deadline: None })
     };
     for instance in &mut status.instances {
-        let node = nodes.get(&instance.id);
+        let node = case.standing.node_of(&instance.id);
         // Of one that is lost too: its pods are found by that name.
         if let (None, Some(node)) = (&instance.node, node) {
             instance.node = Some(node.name.to_string());
@@ -501,9 +500,9 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
         }
         let (by, cause) = if let Some(node) = node {
             let registered = *instance.registered.get_or_insert(now);
-            let lacking = labels.clone().map(|mut lacking| {
-                lacking.retain(|key, value| node.labels.get(key) != Some(value));
-                lacking
+            let lacking = labels.as_ref().map(|all| {
+                let lacks = |(key, value): &(&Arc<str>, &Arc<str>)| node.labels.get(*key) != Some(*value);
+                all.iter().filter(lacks).map(|(key, value)| (key.clone(), value.clone())).collect::<BTreeMap<_, _>>()
             });
             match lacking {
                 Some(labels) if !labels.is_empty() => {
@@ -516,8 +515,7 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
                 Some(_) | None => {}
             }
             let expected = devices::of_node(case, &of_type, &node.name);
-            let lacks = lacks(case, node, &expected, &permanent, false);
-            let Some(first) = lacks.into_iter().next() else {
+            let Some(first) = lacks(case, node, &expected, &permanent, false).next() else {
                 instance.state = MemberState::Ready;
                 continue;
             };

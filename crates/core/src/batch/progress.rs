@@ -30,6 +30,9 @@ pub(super) fn is_all(before: &BatchStatus, next: &BatchStatus) -> bool {
     // What EC2 says of an instance is looked at rarely, and written when it is known.
     let joins = |state: MemberState| matches!(state, MemberState::Registered | MemberState::Ready);
     let same = |one: &BatchMember, other: &BatchMember| {
+        if one == other {
+            return true;
+        }
         let BatchMember { state, node, registered, .. } = one.clone();
         let state = if joins(other.state) { state } else { other.state };
         BatchMember { state, node, registered, ..other.clone() } == *one

@@ -1,8 +1,11 @@
 //! What stands on nodes: each batch asks for its own on every change of the cluster.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::model::gang::Pod;
+use crate::model::names::InstanceId;
+use crate::model::node::Node;
 use crate::model::pods::Pods;
 use crate::model::snapshot::Snapshot;
 
@@ -12,13 +15,25 @@ pub(super) struct Standing<'a> {
     pods: &'a Pods,
     /// Nodes that a pod which is not bound is nominated for, or pinned to.
     nominated: BTreeSet<&'a str>,
+    /// The Node whose provider id names an instance.
+    by_instance: BTreeMap<&'a str, &'a Arc<Node>>,
 }
 
 impl<'a> Standing<'a> {
-    /// Looks through those that are on their way.
+    /// Looks through the nodes, and the pods that are on their way.
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
         let nodes = snapshot.pods.sent().flat_map(|pod| pod.nominated.iter().chain(&pod.pinned));
-        Self { pods: &snapshot.pods, nominated: nodes.map(|node| node.as_str()).collect() }
+        let of_instances = snapshot.nodes.values().filter_map(|entry| Some((entry.node.instance()?, &entry.node)));
+        Self {
+            pods: &snapshot.pods,
+            nominated: nodes.map(|node| node.as_str()).collect(),
+            by_instance: of_instances.collect(),
+        }
+    }
+
+    /// The Node whose provider id names this instance.
+    pub(super) fn node_of(&self, instance: &InstanceId) -> Option<&'a Arc<Node>> {
+        self.by_instance.get(instance.as_str()).copied()
     }
 
     /// Pods that hold capacity on a node and are of no DaemonSet, also where their Node is gone.

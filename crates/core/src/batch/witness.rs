@@ -63,9 +63,9 @@ pub fn witness(
                 None => {}
             }
         }
-        let there = |id: &InstanceId| batch.status.instances.iter().any(|one| one.id == *id);
-        known.witnessed.retain(there);
-        known.met.retain(there);
+        let there: BTreeSet<&InstanceId> = batch.status.instances.iter().map(|one| &one.id).collect();
+        known.witnessed.retain(|id| there.contains(id));
+        known.met.retain(|id| there.contains(id));
         (kept.empty, kept.missing) = (kept.empty + empty, kept.missing + missing);
         kept.pools.extend(batch.status.node_pool.iter().filter(|_| empty + missing > 0).cloned());
     }
@@ -89,7 +89,7 @@ enum Unseen {
 /// Takes note of one instance.
 fn unseen(one: &BatchMember, snapshot: &Snapshot, used: &BTreeSet<&str>, known: &mut Memory) -> Option<Unseen> {
     if one.state != MemberState::Ready {
-        known.witnessed.insert(one.id.clone());
+        take_note(&mut known.witnessed, one);
         return None;
     }
     let node = one.node.as_deref()?;
@@ -100,13 +100,20 @@ fn unseen(one: &BatchMember, snapshot: &Snapshot, used: &BTreeSet<&str>, known: 
         // Of one that is known to be lost it is known how.
         return (one.loss.is_none() && !known.met.contains(&one.id)).then_some(Unseen::Went);
     }
-    known.met.insert(one.id.clone());
+    take_note(&mut known.met, one);
     if used.contains(node) {
-        known.witnessed.insert(one.id.clone());
+        take_note(&mut known.witnessed, one);
         return None;
     }
     if snapshot.vanished.pods_of.contains(node) {
         known.witnessed.remove(&one.id);
     }
     (!known.witnessed.contains(&one.id)).then_some(Unseen::Emptied)
+}
+
+/// Most are known: nothing is copied for them.
+fn take_note(known: &mut BTreeSet<InstanceId>, one: &BatchMember) {
+    if !known.contains(&one.id) {
+        known.insert(one.id.clone());
+    }
 }
