@@ -14,13 +14,22 @@ use muster_replay::dump::Input;
 
 use super::{message, wire};
 
-/// A dump is planned, as a document that can be read again and as a table.
+/// Types of general use: the built-in ones are for distributed training, and few pods of no gang are planned onto them.
+const GENERAL: &str = include_str!("../seeds/catalogue/general.json");
+
+/// A dump is planned, on the built-in types and on those of general use, as a document that can be read again and as a table.
 pub fn dump(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
+    planned_whole(text, None);
+    planned_whole(text, Some(GENERAL));
+}
+
+fn planned_whole(text: &str, catalogue: Option<&str>) {
     let arguments = |format| Arguments {
         files: vec![Input { name: "dump", text }],
         format,
         scheduler_names: vec!["muster".to_owned()],
+        catalogue: catalogue.map(|text| Input { name: "general", text }),
         ..Arguments::default()
     };
     let Ok(output) = command::run(&arguments(Format::Json)) else { return };
@@ -33,6 +42,14 @@ pub fn dump(data: &[u8]) {
             gang["buy"].as_array().is_some_and(|provision| !provision.is_empty()),
             gang["outcome"] == "buy",
             "{gang}"
+        );
+    }
+    // Without pods of no gang there is no list of them.
+    for pod in document["pods"].as_array().into_iter().flatten() {
+        assert_eq!(
+            pod["node"].is_null(),
+            pod["reasons"].as_array().is_some_and(|reasons| !reasons.is_empty()),
+            "{pod}"
         );
     }
     let table = command::run(&arguments(Format::Table)).expect("what can be read once can be read twice");

@@ -39,7 +39,7 @@ const WAVE: u16 = 20;
 /// Longest wait for a wave: many gangs on a small machine.
 const LONG: Duration = Duration::from_secs(240);
 
-fn soaking() -> bool {
+pub(crate) fn soaking() -> bool {
     std::env::var_os("MUSTER_SOAK").is_some()
 }
 

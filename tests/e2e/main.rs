@@ -31,6 +31,7 @@ mod money;
 mod native;
 mod now_or_new;
 mod ordinary;
+mod ordinary_faults;
 #[path = "../it/page.rs"]
 mod page;
 mod page_access;

@@ -12,9 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster::fake_kubelet::{CAPACITY_PERCENT, MEMORY_PERCENT};
-use muster::step::Step;
 use muster::testbed::workloads::TestJob;
-use muster::testbed::{Component, Stack, eventually, pools};
+use muster::testbed::{Stack, eventually, pools};
 use muster_api::crd::{EC2NodeClass, NodePool};
 use muster_api::keys;
 use muster_core::batch::micros;
@@ -23,8 +22,7 @@ use muster_ec2_sim::{MarketType, Scenario};
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batches, delete_job, everything_is_terminated, instances, invariants_hold, journal, launched_fleets, live,
-    no_instance_is_left,
+    batches, delete_job, everything_is_terminated, instances, journal, launched_fleets, live, no_instance_is_left,
 };
 use crate::support::{DEADLINE, all_run, no_errors, node_of, options, runs, stack, submit};
 use crate::ways::{reservation, spot_prices_are_known};
@@ -64,7 +62,7 @@ pub(crate) fn general(zones: &[&str], limits: &Value, consolidate_after: &str) -
     (class, serde_json::from_value(pool).unwrap())
 }
 
-async fn provisioning(scenario: &Scenario, pool: &(EC2NodeClass, NodePool)) -> Option<Stack> {
+pub(crate) async fn provisioning(scenario: &Scenario, pool: &(EC2NodeClass, NodePool)) -> Option<Stack> {
     provisioning_with(scenario, pool, &json!({})).await
 }
 
@@ -74,9 +72,19 @@ pub(crate) async fn provisioning_with(
     pool: &(EC2NodeClass, NodePool),
     provisioner: &Value,
 ) -> Option<Stack> {
+    provisioning_at(FACTOR, scenario, pool, provisioner).await
+}
+
+/// … at so many times real time.
+pub(crate) async fn provisioning_at(
+    factor: u32,
+    scenario: &Scenario,
+    pool: &(EC2NodeClass, NodePool),
+    provisioner: &Value,
+) -> Option<Stack> {
     let mut options = options().await?;
     options.scenario = Some(serde_json::to_value(scenario).unwrap());
-    options.factor = FACTOR;
+    options.factor = factor;
     options.config = json!({"lease": {"duration": "2s", "grace": "1s"}, "provisioner": provisioner});
     options.controllers = &["deployment-controller", "replicaset-controller"];
     let stack = stack(options, "web").await;
@@ -323,39 +331,6 @@ async fn where_the_cheapest_offer_has_no_capacity_the_next_one_serves() {
     scale(&stack, "shop", 0).await;
     everything_is_terminated(&stack).await;
     no_errors(&stack);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_dies_while_it_launches_for_pods_launches_once() {
-    let Some(stack) = provisioning(&hosts(20, 20), &general(&["us-east-1a"], &json!({"nodes": 20}), "1s")).await else {
-        return;
-    };
-    for (name, step, when) in [
-        ("one", Step::CreateBatch, "after"),
-        ("two", Step::CreateFleet, "before"),
-        ("three", Step::CreateFleet, "after"),
-    ] {
-        let from = journal(&stack, 0).await.len();
-        stack.kill_muster().unwrap();
-        let point = format!("{}:{when}:1", step.as_str());
-        stack.start_muster(&[("MUSTER_CRASH", point.as_str())]).await.unwrap();
-        deploy(&stack, name, 10, "1500m", "3Gi").await;
-        eventually(DEADLINE, "the process to die", || async {
-            Ok::<_, String>(stack.cluster.exit_status(Component::Muster(0)))
-        })
-        .await
-        .unwrap_or_else(|error| panic!("{point}: {error}\n{}", stack.cluster.report(60)));
-        stack.start_muster(&[]).await.unwrap();
-
-        all_serve(&stack, name, 10).await;
-
-        let journal = journal(&stack, from).await;
-        let launched: usize = launched_fleets(&journal).iter().map(|fleet| instances(fleet).len()).sum();
-        assert_eq!(launched, 2, "{point}");
-        scale(&stack, name, 0).await;
-        everything_is_terminated(&stack).await;
-    }
-    invariants_hold(&stack).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

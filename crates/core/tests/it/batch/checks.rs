@@ -153,8 +153,8 @@ fn wrong_in_account(sim: &History) -> Option<String> {
             return Some(format!("the nodes of {} cost {cost} per hour, the ceiling is {:?}", pool.name, pool.ceiling));
         }
         let live: i64 = pool.types().filter_map(|name| of_type.get(name.as_str())).sum();
-        if live > pool.limit {
-            return Some(format!("{live} nodes of {}, whose limit is {}", pool.name, pool.limit));
+        if live * pool.limited.1 > pool.limit {
+            return Some(format!("{live} nodes of {}, whose limit is {} {}", pool.name, pool.limit, pool.limited.0));
         }
     }
     None

@@ -9,7 +9,7 @@ use muster_core::ec2::CapacityType;
 use muster_core::ec2::Offering;
 use muster_core::model::batch::{Batch, BatchOffer, BatchSpec, BatchStatus, Owner, OwnerRef};
 use muster_core::offering::PriceBook;
-use muster_core::offering::{Ceiling, GroupPolicy};
+use muster_core::offering::{Ceiling, GroupPolicy, NODES};
 use muster_core::topology::{Level, NETWORK_LAYER_KEYS};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -105,6 +105,7 @@ pub(super) fn pools(story: Story, rng: &mut ChaCha8Rng) -> Vec<PoolDef> {
         zones: ["a", "b"][..rng.random_range(1..=2)].iter().map(|zone| (*zone).to_owned()).collect(),
         capacity_types: capacity_types[if blocked { 0 } else { rng.random_range(0..4) }].to_vec(),
         limit: if blocked { 16 } else { rng.random_range(2..8) },
+        limited: (NODES, 1),
         ceiling: None,
         group: [GroupPolicy::Preferred, GroupPolicy::Required, GroupPolicy::None][rng.random_range(0..3)],
         join: JoinClocks {

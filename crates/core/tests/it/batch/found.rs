@@ -19,7 +19,7 @@ use muster_core::model::gang::{Gang, Phase, Pod};
 use muster_core::model::names::InstanceId;
 use muster_core::model::node::{Node, Taint, TaintEffect};
 use muster_core::model::pod::Toleration;
-use muster_core::offering::GroupPolicy;
+use muster_core::offering::{GroupPolicy, NODES};
 
 use super::cluster::View;
 use super::draw;
@@ -61,6 +61,7 @@ impl Setup {
             zones: vec!["a".to_owned()],
             capacity_types: vec![CapacityType::OnDemand],
             limit: 3,
+            limited: (NODES, 1),
             ceiling: None,
             group: GroupPolicy::None,
             join: JoinClocks { max_replacements: "0".to_owned(), ..JoinClocks::default() },

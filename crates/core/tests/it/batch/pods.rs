@@ -20,7 +20,7 @@ use muster_core::model::names::InstanceId;
 use muster_core::model::node::{Node, Taint, TaintEffect};
 use muster_core::model::resources::{CPU, Resources};
 use muster_core::model::snapshot::{Awaiting, Places, Snapshot, Vanished};
-use muster_core::offering::GroupPolicy;
+use muster_core::offering::{GroupPolicy, NODES};
 
 use super::cluster::View;
 use super::draw;
@@ -121,6 +121,7 @@ impl Setup {
                 vec![CapacityType::OnDemand]
             },
             limit: 8,
+            limited: (NODES, 1),
             ceiling: None,
             group: GroupPolicy::None,
             join: JoinClocks::default(),

@@ -1,4 +1,5 @@
-//! Eight gangs and four ProvisioningRequests want more nodes than the limit of their one pool allows, or more dollars.
+//! Eight gangs and four ProvisioningRequests want more than the limit of their one pool allows, of nodes, CPU, memory or accelerators, or
+//! more dollars.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +7,7 @@ use jiff::SignedDuration;
 use muster_core::batch::claim;
 use muster_core::ec2::CapacityType;
 use muster_core::model::batch::{BatchOffer, BatchPhase, BatchSpec, Owner, OwnerRef};
+use muster_core::model::resources::{CPU, MEMORY};
 use muster_core::offering::{Amounts, Ceiling, GroupPolicy, NODES, Standing};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -22,11 +24,15 @@ const SEEDS: u64 = 200;
 const GANGS: usize = 8;
 const REQUESTS: usize = 4;
 const POOL: &str = "p0";
+/// What limits are of, and how much of it a node takes.
+pub(super) const RESOURCES: [(&str, i64); 4] =
+    [(NODES, 1), (CPU, 192_000), (MEMORY, 2_048 << 30), ("nvidia.com/gpu", 8)];
 
 /// What is scarce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scarce {
-    Nodes,
+    /// A resource, and how much of it a node takes.
+    Of(&'static str, i64),
     /// Dollars per hour of the pool.
     Dollars,
     /// … and of the whole cluster.
@@ -35,7 +41,11 @@ enum Scarce {
 
 fn pool(scarce: Scarce, rng: &mut ChaCha8Rng) -> PoolDef {
     let most = rng.random_range(5..16);
-    let limit = if scarce == Scarce::Nodes { most } else { 1000 };
+    let (limited, limit) = match scarce {
+        // What is left beyond whole nodes serves nobody.
+        Scarce::Of(limited, each) => ((limited, each), most * each + rng.random_range(0..each)),
+        Scarce::Dollars | Scarce::DollarsOfAll => ((NODES, 1), 1000),
+    };
     PoolDef {
         name: POOL.to_owned(),
         instance_type: "p0.48xlarge".to_owned(),
@@ -43,6 +53,7 @@ fn pool(scarce: Scarce, rng: &mut ChaCha8Rng) -> PoolDef {
         zones: vec!["a".to_owned()],
         capacity_types: vec![CapacityType::OnDemand],
         limit,
+        limited,
         ceiling: (scarce == Scarce::Dollars).then(|| draw::PRICE * u64::try_from(most).unwrap()),
         group: GroupPolicy::None,
         join: muster_core::batch::JoinClocks::default(),
@@ -116,7 +127,11 @@ fn limit(sim: &History) -> i64 {
 fn taken(sim: &History) -> (i64, Vec<i64>) {
     let dollars = sim.catalogue.has_ceilings();
     let amount = |one: &Amounts| {
-        if dollars { i64::try_from(one.micro_usd_per_hour).unwrap() } else { one.resources.get(NODES) }
+        if dollars {
+            i64::try_from(one.micro_usd_per_hour).unwrap()
+        } else {
+            one.resources.get(sim.catalogue.pools[0].limited.0)
+        }
     };
     let (mut taken, mut waiting) = (0, Vec::new());
     for (_, batch) in sim.cluster.batches.values() {
@@ -157,7 +172,8 @@ fn is_used_up(sim: &History) -> Result<i64, String> {
     let (taken, waiting) = taken(sim);
     match waiting.iter().find(|count| taken + **count <= limit) {
         Some(count) => Err(format!("{taken} of {limit} are taken, and {count} more wait at {}", sim.now)),
-        None => Ok(limit - taken),
+        None if sim.catalogue.has_ceilings() => Ok(limit - taken),
+        None => Ok((limit - taken) / sim.catalogue.pools[0].limited.1),
     }
 }
 
@@ -202,7 +218,8 @@ fn eight_gangs_and_four_requests_use_one_limit_up_and_never_pass_it() {
     let (mut full, mut requests, mut wrong) = (0, 0, Vec::new());
     let seeds = SEEDS.min(super::histories());
     for seed in 0..seeds {
-        match race(seed, Scarce::Nodes) {
+        let (limited, each) = RESOURCES[usize::try_from(seed).unwrap() % RESOURCES.len()];
+        match race(seed, Scarce::Of(limited, each)) {
             Ok((left, after, request)) => {
                 full += u32::from(left == 0) + u32::from(after == 0);
                 requests += u32::from(request);

@@ -11,7 +11,7 @@ use muster_core::model::batch::{Batch, BatchOffer, BatchSpec, Owner};
 use muster_core::model::gang::Pod;
 use muster_core::model::node::Usage;
 use muster_core::model::resources::Resources;
-use muster_core::offering::{Ledger, NODES, Pool as Unavailable};
+use muster_core::offering::{Ledger, Pool as Unavailable};
 use muster_core::ordinary::{
     Disputes, Fruitless, Launch, Offered, Purchases, Round, SchedulerRefusals, Seen, Unseen, Waiting, Window,
     is_waiting, plan,
@@ -151,8 +151,11 @@ impl Rounds {
                 outcome.refused.len(),
             )
         });
-        let each = Resources::from_iter([(NODES, 1)]);
-        let fits = outcome.launches.into_iter().filter_map(|launch| launch.within(&mut left, &each, u32::MAX));
+        let each = |pool: &str| sim.catalogue.pools.iter().find(|one| one.name == *pool).unwrap().takes(1);
+        let fits = outcome.launches.into_iter().filter_map(|launch| {
+            let each = each(&launch.pool);
+            launch.within(&mut left, &each, u32::MAX)
+        });
         self.to_make.extend(fits);
     }
 }
@@ -203,7 +206,7 @@ fn offers(sim: &History, lessons: &Lessons, left: &Ledger) -> (Vec<Pool>, Vec<Of
                 free: None,
                 price,
                 list_price: price,
-                capacity: Resources::from_iter([("cpu", cpu)]),
+                capacity: pool.has(Resources::from_iter([("cpu", cpu)])),
                 node: Arc::new(node),
                 overhead: Usage::default(),
             };
@@ -248,7 +251,7 @@ fn make(launch: &Launch, sim: &mut History) -> Made {
             fillings: launch.fillings.clone(),
             reserves: BTreeMap::from([(
                 launch.pool.to_string(),
-                Resources::from_iter([(NODES, i64::from(launch.count))]),
+                sim.catalogue.pools.iter().find(|one| one.name == *launch.pool).unwrap().takes(launch.count.into()),
             )]),
         };
         // Another for the same pods and offer has the same name, and a UID of its own.

@@ -7,13 +7,13 @@ mod emptiness;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::batch::JoinClocks;
+use muster_core::batch::{JoinClocks, cost, dollars};
 use muster_core::ec2::CapacityType;
 use muster_core::model::gang::{Foreign, Pod};
 use muster_core::model::names::InstanceId;
 use muster_core::model::pod::Shape;
 use muster_core::model::resources::Resources;
-use muster_core::offering::GroupPolicy;
+use muster_core::offering::{GroupPolicy, NODES};
 use muster_core::ordinary::digest;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -23,6 +23,7 @@ use super::draw;
 use super::ec2::{Ec2, Habits};
 use super::history::{History, Lease};
 use super::kube_scheduler::KubeScheduler;
+use super::race::RESOURCES;
 use super::supply::PoolDef;
 use crate::world::{self, at};
 
@@ -156,6 +157,7 @@ fn pool(name: &str, cpu: i64, limit: i64, capacity_types: &[CapacityType], rng: 
         zones: ["a", "b"][..rng.random_range(1..=2)].iter().map(|zone| (*zone).to_owned()).collect(),
         capacity_types: capacity_types.to_vec(),
         limit,
+        limited: (NODES, 1),
         ceiling: None,
         group: GroupPolicy::None,
         join: JoinClocks::default(),
@@ -285,6 +287,17 @@ fn unused(sim: &mut History) -> (usize, Vec<InstanceId>) {
     let used = services(sim).used.clone();
     let never = sim.ec2.vms.keys().filter(|id| !used.contains(*id)).cloned().collect();
     (sim.ec2.vms.len(), never)
+}
+
+/// What nodes cost that never held a pod, in micro-dollars, from their launch to their end.
+fn lost(sim: &History, never: &[InstanceId]) -> u64 {
+    let of = |id: &InstanceId| {
+        let vm = &sim.ec2.vms[id];
+        let (_, price) = sim.launched_at.get(&usize::try_from(vm.launch).unwrap())?;
+        let lasted = vm.instance.ended.unwrap_or(sim.now).duration_since(vm.instance.launch_time?);
+        Some(cost(*price, lasted))
+    };
+    never.iter().filter_map(of).sum()
 }
 
 /// How many places nodes were launched with, and how many of them their pods took; pods of one template are of one class.
@@ -421,6 +434,12 @@ fn churns(seed: u64) -> Result<(usize, usize), String> {
     if let Some(late) = late {
         return Err(format!("half an hour after all calmed down {late}; {:?}", sim.in_vain));
     }
+    let launched = sim.ec2.launches.len();
+    let until = sim.now + SignedDuration::from_hours(1);
+    live(&mut sim, &mut lease, until)?;
+    if sim.ec2.launches.len() > launched {
+        return Err("something is launched although everybody runs".to_owned());
+    }
     let (count, never) = unused(&mut sim);
     ends(&mut sim, &mut lease)?;
     Ok((count, never.len()))
@@ -430,6 +449,11 @@ fn churns(seed: u64) -> Result<(usize, usize), String> {
 fn meets_limits(seed: u64) -> Result<usize, String> {
     let limit = i64::try_from(seed % 5 + 1).unwrap();
     let mut sim = world(seed, limit, &[CapacityType::OnDemand]);
+    let (limited, each) = RESOURCES[usize::try_from(seed).unwrap() % RESOURCES.len()];
+    for pool in &mut sim.catalogue.pools {
+        // What is left beyond whole nodes serves nobody.
+        (pool.limited, pool.limit) = ((limited, each), limit * each + sim.rng.random_range(0..each));
+    }
     let mut lease = Lease::default();
     for _ in 0..6 {
         grow(&mut sim, None);
@@ -502,8 +526,8 @@ fn sees_nothing(seed: u64, replicas: usize, milli_cpu: i64) -> Result<usize, Str
 }
 
 /// Nodes register with less than was estimated, and the pods they are launched for do not fit. The answer is how many were launched
-/// in vain.
-fn is_refused(seed: u64) -> Result<usize, String> {
+/// in vain, and what they cost in micro-dollars.
+fn is_refused(seed: u64) -> Result<(usize, u64), String> {
     let mut sim = world(seed, 100, &[CapacityType::OnDemand]);
     sim.dice.calm = true;
     // By plan one pod on each small node; of those there are it fits none, and on a large one if that has what it should.
@@ -536,7 +560,13 @@ fn is_refused(seed: u64) -> Result<usize, String> {
         return Err(format!("{} pods are bound; {shown}", services(&mut sim).bound.len()));
     }
     ends(&mut sim, &mut lease)?;
-    Ok(never.len())
+    let lost = lost(&sim, &never);
+    // None of them stands longer than it is kept for its pods.
+    let dearest = sim.launched_at.values().map(|(_, price)| *price).max().unwrap_or(0);
+    if lost == 0 || lost > u64::try_from(never.len()).unwrap() * cost(dearest, SignedDuration::from_mins(30)) {
+        return Err(format!("{lost} micro-dollars for {} nodes in vain", never.len()));
+    }
+    Ok((never.len(), lost))
 }
 
 /// For an hour EC2 has no capacity for what 600 pods need, in any of 40 zones, while another pool goes on. The answer is how many
@@ -659,7 +689,7 @@ fn whatever_fails_no_node_goes_under_a_pod_and_whoever_waits_is_served_in_the_en
 
 #[test]
 fn limits_are_used_up_to_the_last_node_by_deployments_and_never_passed() {
-    let used = all(30, meets_limits);
+    let used = all(40, meets_limits);
     assert!(used.iter().sum::<usize>() > 0);
 }
 
@@ -679,7 +709,8 @@ fn lists_that_come_back_short_cost_none_of_300_full_nodes() {
 #[expect(clippy::print_stderr, reason = "how much was launched in vain belongs to the evidence")]
 fn nodes_that_kube_scheduler_does_not_use_are_launched_ever_more_rarely() {
     let never = all(40, is_refused);
-    eprintln!("{} histories of three hours, {} nodes in vain", never.len(), never.iter().sum::<usize>());
+    let (nodes, lost) = never.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    eprintln!("{} histories of three hours, {nodes} nodes in vain for {}", never.len(), dollars(lost));
 }
 
 #[test]

@@ -33,7 +33,10 @@ pub(super) struct PoolDef {
     pub(super) also: Vec<String>,
     pub(super) zones: Vec<String>,
     pub(super) capacity_types: Vec<CapacityType>,
+    /// How much of `limited` its nodes may take together.
     pub(super) limit: i64,
+    /// The resource that the limit is of, and how much of it a node takes.
+    pub(super) limited: (&'static str, i64),
     /// Micro-dollars per hour that its nodes may cost together.
     pub(super) ceiling: Option<u64>,
     pub(super) group: GroupPolicy,
@@ -51,6 +54,20 @@ impl PoolDef {
     /// Everything it sells.
     pub(super) fn types(&self) -> impl Iterator<Item = &String> {
         std::iter::once(&self.instance_type).chain(&self.also)
+    }
+
+    /// What its nodes have, with what its limit is of.
+    pub(super) fn has(&self, mut capacity: Resources) -> Resources {
+        if self.limited.0 != NODES {
+            capacity.set(self.limited.0, self.limited.1);
+        }
+        capacity
+    }
+
+    /// What so many of its nodes take.
+    pub(super) fn takes(&self, nodes: i64) -> Resources {
+        let (limited, each) = self.limited;
+        Resources::from_iter(BTreeMap::from([(NODES, nodes), (limited, each * nodes)]))
     }
 }
 
@@ -74,8 +91,7 @@ impl Catalogue {
         let pool = self.pools.iter().find(|one| one.name == pool)?;
         let ways = pool.zones.iter().flat_map(|zone| pool.capacity_types.iter().map(move |sold| (zone, *sold)));
         let prices = ways.filter_map(|(zone, sold)| self.prices.price(instance_type, zone, sold));
-        let resources = Resources::from_iter([(ResourceName::from(NODES), 1)]);
-        let amounts = Amounts { resources, micro_usd_per_hour: prices.max().unwrap_or(0) };
+        let amounts = Amounts { resources: pool.takes(1), micro_usd_per_hour: prices.max().unwrap_or(0) };
         Some(PerNode { amounts, addresses: 0 })
     }
 
@@ -174,7 +190,7 @@ impl Offers<'_> {
     /// What the ledger is opened from.
     pub(super) fn inputs<'b>(&self, batches: impl Iterator<Item = &'b Batch>, now: Timestamp) -> LedgerInputs {
         let limits = |pool: &PoolDef| {
-            let limits = BTreeMap::from([(ResourceName::from(NODES), pool.limit)]);
+            let limits = BTreeMap::from([(ResourceName::from(pool.limited.0), pool.limit)]);
             (pool.name.clone(), PoolLimits { limits, max_micro_usd_per_hour: pool.ceiling })
         };
         let usable = |pool: &str| !self.is_blocked(pool);
@@ -215,7 +231,8 @@ impl Offers<'_> {
             for instance_type in &types {
                 let key = PoolType { pool: name.clone(), instance_type: instance_type.clone() };
                 let capacity = self.catalogue.types.get(instance_type).map(InstanceTypeInfo::capacity);
-                needs.insert(key, Need { nodes, addresses_per_node: 1, capacity: capacity.unwrap_or_default() });
+                let capacity = pool.has(capacity.unwrap_or_default());
+                needs.insert(key, Need { nodes, addresses_per_node: 1, capacity });
             }
             let subnet = |zone: &String| Subnet {
                 id: format!("subnet-{zone}"),
@@ -281,8 +298,8 @@ impl Supply for Offers<'_> {
         self.view.blocks.get(pool).map(|block| block.probes.clone()).unwrap_or_default()
     }
 
-    fn takes(&self, _pool: &str, _instance_type: &str) -> Option<Resources> {
-        None
+    fn takes(&self, pool: &str, _instance_type: &str) -> Option<Resources> {
+        self.pool(Some(pool)).filter(|pool| pool.limited.0 != NODES).map(|pool| pool.takes(1))
     }
 
     fn problems(&self, _batch: &Batch) -> Vec<String> {
