@@ -217,28 +217,43 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     let barred = barred(round, &classes, &rest, &under_way);
     let Ground { nodes, standing, attached, joining_from } = Ground::of(&round.waiting, round.snapshot, &under_way);
     // Where somebody asks for accelerators the others may stand beside; a machine for them alone is refused below.
-    let asked = rest.iter().any(|index| is_accelerated(&round.waiting[*index].pod, round.accelerators));
+    let mut asked = rest.iter().any(|index| is_accelerated(&round.waiting[*index].pod, round.accelerators));
     let has = |offer: &Offer| round.accelerators.iter().any(|name| offer.node.allocatable.get(name) > 0);
-    let all = round.offers.iter().filter(|one| one.available).map(|one| &one.offer);
-    let (left_out, offers): (Vec<&Offer>, Vec<&Offer>) = all.partition(|offer| !asked && has(offer));
-    let offers: Vec<Offer> = offers.into_iter().cloned().collect();
     let pools = round.pools.clone();
     let hosts_come = others_come(&round.batches, round.snapshot, &under_way);
-    let base = Problem { nodes, standing, attached, pools, offers, hosts_come, ..Problem::default() };
-    let planned = |rest: &[usize]| {
+    let offers = |asked: bool| -> Vec<Offer> {
+        let all = round.offers.iter().filter(|one| one.available && (asked || !has(&one.offer)));
+        all.map(|one| one.offer.clone()).collect()
+    };
+    let mut base =
+        Problem { nodes, standing, attached, pools, offers: offers(asked), hosts_come, ..Problem::default() };
+    let planned = |base: &Problem, rest: &[usize]| {
         let ladders: Vec<Arc<[Class]>> = barred_ladders(round, &classes, rest, &barred);
         let claimants = rest.iter().zip(&ladders);
         let claimants = claimants.map(|(index, ladder)| Claimant { pod: &round.waiting[*index].pod, ladder });
-        packing::settle(&base, &claimants.collect::<Vec<_>>(), &ahead(round, rest))
+        packing::settle(base, &claimants.collect::<Vec<_>>(), &ahead(round, rest))
     };
-    let mut settled = planned(&rest);
+    let mut settled = planned(&base, &rest);
+    let mut in_vain = Vec::new();
+    if asked && !is_of_use_to_who_asks(round, &rest, &settled) {
+        // Nobody who asks gets one, perhaps for ever: the others are not to wait for that.
+        asked = false;
+        let asking = who_asks_in_vain(round, &rest, &settled);
+        for (index, class) in &asking {
+            let (cause, why) = refusal(round, &settled.problem, &settled.plan, *class, classes[*index].as_deref());
+            in_vain.push(Refusal { pod: round.waiting[*index].pod.uid.clone(), cause, why });
+        }
+        rest.retain(|index| !asking.contains_key(index));
+        base.offers = offers(asked);
+        settled = planned(&base, &rest);
+    }
     let of = |settled: &Settled, rest: &[usize]| settled.pods.iter().map(|at| rest[*at]).collect::<Vec<_>>();
     let later = beside_trials(round, &classes, &of(&settled, &rest), &settled.problem, &settled.plan);
     if !later.is_empty() {
         // Whoever shares no node with them is not to wait for what becomes of it.
         rest.retain(|index| !later.contains_key(index));
         outcome.refused.extend(later.into_values());
-        settled = planned(&rest);
+        settled = planned(&base, &rest);
     }
     let placed = of(&settled, &rest);
     let Settled { problem, plan, pods: _, unplaced, refused: late } = settled;
@@ -265,12 +280,13 @@ pub fn plan(round: &Round<'_>) -> Outcome {
             outcome.standing.push(Placed { pod, class: class.as_str().into(), node });
         }
     }
-    if !left_out.is_empty() {
+    if !asked && round.offers.iter().any(|one| one.available && has(&one.offer)) {
         for refusal in outcome.refused.iter_mut().filter(|one| one.cause == Cause::NoOfferFits) {
             refusal.why = format!("{}; {FOR_WHO_ASKS}", refusal.why).into();
         }
     }
     outcome.refused.extend(late);
+    outcome.refused.extend(in_vain);
     outcome
 }
 
@@ -533,6 +549,31 @@ fn launch(
         fillings: alike.into_iter().map(|(pods, nodes)| Filling { nodes, pods }).collect(),
         pods,
     }
+}
+
+/// Whether one of the machines with accelerators that are planned would hold a pod that asks for one, or none is planned.
+fn is_of_use_to_who_asks(round: &Round<'_>, rest: &[usize], settled: &Settled) -> bool {
+    let Settled { problem, plan, pods, .. } = settled;
+    let has = |node: &usize| {
+        let of = &problem.offers[plan.nodes[*node].offer].node.allocatable;
+        round.accelerators.iter().any(|name| of.get(name) > 0)
+    };
+    let mut machines = plan.places.iter().zip(pods).filter_map(|(place, pod)| match place {
+        Place::New(node) if has(node) => Some(&round.waiting[rest[*pod]].pod),
+        Place::New(_) | Place::Existing(_) | Place::None => None,
+    });
+    let first = machines.next();
+    first.is_none_or(|first| std::iter::once(first).chain(machines).any(|pod| is_accelerated(pod, round.accelerators)))
+}
+
+/// Pods that ask for an accelerator and find no place, each with its class in the problem.
+fn who_asks_in_vain(round: &Round<'_>, rest: &[usize], settled: &Settled) -> BTreeMap<usize, usize> {
+    let Settled { problem, plan, pods, .. } = settled;
+    let places = plan.places.iter().enumerate().filter(|(_, place)| matches!(place, Place::None));
+    let asks = places.map(|(number, _)| (number, rest[pods[number]]));
+    let asks = asks.filter(|(_, index)| is_accelerated(&round.waiting[*index].pod, round.accelerators));
+    let class = |number: usize| problem.kinds[problem.pods[number]].last().copied().unwrap_or(0);
+    asks.map(|(number, index)| (index, class(number))).collect()
 }
 
 /// Whether a pod asks for an accelerator.

@@ -16,8 +16,8 @@ use muster_core::model::resources::Resources;
 use muster_core::model::snapshot::Snapshot;
 use muster_core::ordinary::awaiting::{self, Classes, awaiting};
 use muster_core::ordinary::{
-    Disputes, Fruitless, Launch, Offered, Outcome, Round, SchedulerRefusals, Unseen, Waiting, any_rather_keeps_off,
-    is_waiting, plan,
+    Cause, Disputes, Fruitless, Launch, Offered, Outcome, Round, SchedulerRefusals, Unseen, Waiting,
+    any_rather_keeps_off, is_waiting, plan,
 };
 use muster_core::packing::{Class, Offer, Pool, Rule};
 use rustc_hash::FxHashSet;
@@ -439,6 +439,26 @@ fn nobody_gets_a_machine_with_accelerators_who_does_not_ask_for_them() {
     let mut asks = asks(32_000);
     asks.requests.set(GPU, 1);
     assert_eq!(shown(&Setup::of(vec![pod("gpu", &asks)]).plan()), [("accelerated", 1, 1)]);
+}
+
+#[test]
+fn whoever_asks_for_no_accelerator_does_not_wait_for_one_who_asks_and_gets_none() {
+    let mut wants = asks(100_000);
+    wants.requests.set(GPU, 1);
+    let mut setup = Setup::of(pods("web", 2, 3_000).into_iter().chain([pod("gpu", &wants)]).collect());
+    // Cheaper than what has none, as on spot.
+    setup.offers[2] = offered("accelerated", 8_000, 8, 1);
+
+    let outcome = setup.plan();
+
+    assert_eq!(shown(&outcome), [("small", 2, 2)]);
+    let [refused] = &outcome.refused[..] else { panic!("{:?}", outcome.refused) };
+    assert_eq!((&refused.pod, refused.cause), (&setup.pods[2].uid, Cause::NoOfferFits));
+    assert!(refused.why.contains("cpu") && !refused.why.contains("only for pods that ask"), "{}", refused.why);
+    // Beside one who gets it they cost nothing.
+    wants.requests.set("cpu", 1_000);
+    setup.pods[2] = pod("gpu", &wants);
+    assert_eq!(shown(&setup.plan()), [("accelerated", 1, 3)]);
 }
 
 #[test]
