@@ -165,11 +165,11 @@ test-page-load: ## At 5,000 nodes: what the page weighs compressed, and filter's
 # The oldest version whose gangs and NodeBatches are taken over, and to which one can go back.
 OLDEST := 1d46871
 
-soak: ## A hundred thousand histories of NodeBatches; crash at every step in every weather, a thousand gangs with seeded faults, two hundred lives on existing nodes, ten of a cluster that begins empty, insufficient capacity; from the oldest version and back
+soak: ## A hundred thousand histories of NodeBatches; crash at every step in every weather and of nodes for pods, a thousand gangs with seeded faults, two hundred lives on existing nodes, ten of a cluster that begins empty, insufficient capacity; from the oldest version and back
 	@$(call control-plane,make soak: not possible without the real Kubernetes control plane: )
 	MUSTER_SOAK=1 cargo test --package muster-core --test it -- batch:: without_any_enumeration --nocapture
 	MUSTER_SOAK=1 cargo test --package muster-replay --test it -- examiner:: --nocapture
-	MUSTER_SOAK=1 cargo test --workspace --test e2e -- chaos:: live:: --nocapture --test-threads=1
+	MUSTER_SOAK=1 cargo test --workspace --test e2e -- chaos:: live:: ordinary_faults:: --nocapture --test-threads=1
 	$(MAKE) test-upgrade BEFORE=$(OLDEST)
 
 # kube-scheduler is optimised: so is Muster here, in a build of its own (about a quarter of an hour at first).

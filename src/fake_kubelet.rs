@@ -58,8 +58,8 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
     loop {
         tokio::select! {
             () = cancel.cancelled() => return Ok(()),
-            Some((instance, next, answer)) = under_way.next() => {
-                let (instance, next, answer): (InstanceView, Next, anyhow::Result<()>) = (instance, next, answer);
+            Some(done) = under_way.next() => {
+                let Done { instance, next, answer } = done;
                 busy.remove(&instance.instance_id);
                 match answer {
                     Ok(()) => {
@@ -119,7 +119,7 @@ pub async fn run(client: Client, simulator: Arc<Simulator>, cancel: Cancellation
             let nodes = nodes.clone();
             under_way.push(async move {
                 let answer = go_on(&nodes, &instance, next).await;
-                (instance, next, answer)
+                Done { instance, next, answer }
             });
         }
         let running: BTreeSet<&str> = machines.iter().map(|machine| machine.instance_id.as_str()).collect();
@@ -152,6 +152,14 @@ struct Next {
     registers: bool,
     /// That the node is Ready.
     reports: bool,
+}
+
+/// What came of it.
+#[derive(Debug)]
+struct Done {
+    instance: InstanceView,
+    next: Next,
+    answer: anyhow::Result<()>,
 }
 
 /// When the cloud controller asks again about an instance that EC2 does not show. Each has a pause of its own that doubles,

@@ -355,15 +355,11 @@ pub(super) fn lacks(
     let taints = node.taints.iter().filter(stays).map(|taint| format!("removal of taint {}", taint.key));
     let ready = (!node.ready).then(|| "Ready".to_owned());
     let devices = expected.iter().filter(|(resource, amount)| node.allocatable.get(resource.as_str()) < *amount);
-    let labels = move || {
-        let zone = (!node.labels.contains_key(keys.zone)).then(|| keys.zone.to_owned());
-        let layer = topology.then(|| format!("{}1", keys.network_layer_prefix));
-        zone.into_iter().chain(layer.filter(|layer| !node.labels.contains_key(layer.as_str())))
-    };
-    taints
-        .chain(ready)
-        .chain(devices.map(|(resource, _)| resource.to_string()))
-        .chain(std::iter::once_with(labels).flatten())
+    let devices = devices.map(|(resource, _)| resource.to_string());
+    let zone = (!node.labels.contains_key(keys.zone)).then(|| keys.zone.to_owned());
+    let layer = topology.then(|| format!("{}1", keys.network_layer_prefix));
+    let layer = layer.filter(|layer| !node.labels.contains_key(layer.as_str()));
+    taints.chain(ready).chain(devices).chain(zone).chain(layer)
 }
 
 fn carries(node: &Node, key: &str, value: &str) -> bool {

@@ -124,7 +124,7 @@ impl<'a> Alternatives<'a> {
     }
 
     fn has_devices(&self, offer: &Offer) -> bool {
-        self.claimants.accelerators.iter().any(|name| offer.node.allocatable.get(name) > 0)
+        offer.has_any(self.claimants.accelerators)
     }
 
     /// Offers that would do in the place of each of the nodes, cheapest first.

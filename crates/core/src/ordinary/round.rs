@@ -218,7 +218,7 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     let Ground { nodes, standing, attached, joining_from } = Ground::of(&round.waiting, round.snapshot, &under_way);
     // Where somebody asks for accelerators the others may stand beside; a machine for them alone is refused below.
     let mut asked = rest.iter().any(|index| is_accelerated(&round.waiting[*index].pod, round.accelerators));
-    let has = |offer: &Offer| round.accelerators.iter().any(|name| offer.node.allocatable.get(name) > 0);
+    let has = |offer: &Offer| offer.has_any(round.accelerators);
     let pools = round.pools.clone();
     let hosts_come = others_come(&round.batches, round.snapshot, &under_way);
     let offers = |asked: bool| -> Vec<Offer> {
@@ -348,7 +348,7 @@ fn barred<'a>(
         };
         let asks = is_accelerated(pod, round.accelerators);
         let usable = |one: &&Offered| {
-            let has = round.accelerators.iter().any(|name| one.offer.node.allocatable.get(name) > 0);
+            let has = one.offer.has_any(round.accelerators);
             one.available && (asks || !has) && fit::fits(shape, &one.offer.node, &one.offer.overhead).is_ok()
         };
         let mut off = BTreeSet::new();
@@ -439,7 +439,7 @@ fn settle(
             Place::Existing(_) => outcome.placed += 1,
             Place::New(node) => held[*node].push(rest[number]),
             Place::None => {
-                let class = problem.kinds[problem.pods[number]].last().copied().unwrap_or(0);
+                let class = last_class(problem, number);
                 let of = classes[rest[number]].as_deref();
                 let (cause, why) = reasons.entry(class).or_insert_with(|| refusal(round, problem, plan, class, of));
                 let pod = round.waiting[rest[number]].pod.uid.clone();
@@ -452,7 +452,7 @@ fn settle(
     for (node, pods) in held.iter().enumerate() {
         let offer = &problem.offers[plan.nodes[node].offer];
         let asks = pods.iter().any(|pod| is_accelerated(&round.waiting[*pod].pod, round.accelerators));
-        let has = round.accelerators.iter().any(|name| offer.node.allocatable.get(name) > 0);
+        let has = offer.has_any(round.accelerators);
         let Some(zone) = offer.zone.clone().filter(|_| asks || !has) else {
             let why: Arc<str> = format!(
                 "NodePool {}: only {} would hold it; {FOR_WHO_ASKS}",
@@ -554,10 +554,7 @@ fn launch(
 /// Whether one of the machines with accelerators that are planned would hold a pod that asks for one, or none is planned.
 fn is_of_use_to_who_asks(round: &Round<'_>, rest: &[usize], settled: &Settled) -> bool {
     let Settled { problem, plan, pods, .. } = settled;
-    let has = |node: &usize| {
-        let of = &problem.offers[plan.nodes[*node].offer].node.allocatable;
-        round.accelerators.iter().any(|name| of.get(name) > 0)
-    };
+    let has = |node: &usize| problem.offers[plan.nodes[*node].offer].has_any(round.accelerators);
     let mut machines = plan.places.iter().zip(pods).filter_map(|(place, pod)| match place {
         Place::New(node) if has(node) => Some(&round.waiting[rest[*pod]].pod),
         Place::New(_) | Place::Existing(_) | Place::None => None,
@@ -568,12 +565,16 @@ fn is_of_use_to_who_asks(round: &Round<'_>, rest: &[usize], settled: &Settled) -
 
 /// Pods that ask for an accelerator and find no place, each with its class in the problem.
 fn who_asks_in_vain(round: &Round<'_>, rest: &[usize], settled: &Settled) -> BTreeMap<usize, usize> {
-    let Settled { problem, plan, pods, .. } = settled;
+    let Settled { problem, plan, pods, unplaced, .. } = settled;
     let places = plan.places.iter().enumerate().filter(|(_, place)| matches!(place, Place::None));
-    let asks = places.map(|(number, _)| (number, rest[pods[number]]));
-    let asks = asks.filter(|(_, index)| is_accelerated(&round.waiting[*index].pod, round.accelerators));
-    let class = |number: usize| problem.kinds[problem.pods[number]].last().copied().unwrap_or(0);
-    asks.map(|(number, index)| (index, class(number))).collect()
+    let none = places.map(|(number, _)| (rest[pods[number]], last_class(problem, number)));
+    let all = none.chain(unplaced.iter().map(|(number, class)| (rest[*number], *class)));
+    all.filter(|(index, _)| is_accelerated(&round.waiting[*index].pod, round.accelerators)).collect()
+}
+
+/// The class that a pod of the problem has when all that may be relaxed is.
+fn last_class(problem: &Problem, number: usize) -> usize {
+    problem.kinds[problem.pods[number]].last().copied().unwrap_or(0)
 }
 
 /// Whether a pod asks for an accelerator.

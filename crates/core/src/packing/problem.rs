@@ -281,6 +281,13 @@ pub struct Offer {
     pub capacity: Resources,
 }
 
+impl Offer {
+    /// Whether its node has something of one of the resources.
+    pub(crate) fn has_any(&self, names: &[Arc<str>]) -> bool {
+        names.iter().any(|name| self.node.allocatable.get(name) > 0)
+    }
+}
+
 /// Counted work that a plan may spend. Nothing here is time, so that the same problem gives the same plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {

@@ -217,19 +217,23 @@ fn the_same_hold_for_dollars_of_their_pool_and_of_the_cluster_while_prices_stay(
 fn eight_gangs_and_four_requests_use_one_limit_up_and_never_pass_it() {
     let (mut full, mut requests, mut wrong) = (0, 0, Vec::new());
     let seeds = SEEDS.min(super::histories());
-    for seed in 0..seeds {
-        let (limited, each) = RESOURCES[usize::try_from(seed).unwrap() % RESOURCES.len()];
+    // Of nodes twice as many as of each other resource.
+    let of =
+        |(limited, each)| (0..if limited == NODES { seeds } else { seeds / 2 }).map(move |seed| (seed, limited, each));
+    let races: Vec<(u64, &str, i64)> = RESOURCES.into_iter().flat_map(of).collect();
+    for (seed, limited, each) in races.iter().copied() {
         match race(seed, Scarce::Of(limited, each)) {
             Ok((left, after, request)) => {
                 full += u32::from(left == 0) + u32::from(after == 0);
                 requests += u32::from(request);
             }
-            Err(what) => wrong.push(format!("seed {seed}: {what}")),
+            Err(what) => wrong.push(format!("{limited}, seed {seed}: {what}")),
         }
     }
     eprintln!(
-        "{seeds} races: the limit was used to the last node {full} times of {}; requests had a part {requests} times",
-        2 * seeds
+        "{} races: the limit was used to the last node {full} times of {}; requests had a part {requests} times",
+        races.len(),
+        2 * races.len()
     );
     assert!(wrong.is_empty(), "{} races went wrong:\n{}", wrong.len(), wrong.join("\n"));
     assert!(full > 0 && requests > 0, "{full} times to the last node, {requests} with a request");

@@ -447,9 +447,11 @@ fn churns(seed: u64) -> Result<(usize, usize), String> {
 
 /// More is wanted than the limits of the pools allow: they are never passed, and used up to the last node that would serve.
 fn meets_limits(seed: u64) -> Result<usize, String> {
+    // Each seed for each resource.
+    let resources = u64::try_from(RESOURCES.len()).unwrap();
+    let ((limited, each), seed) = (RESOURCES[usize::try_from(seed % resources).unwrap()], seed / resources);
     let limit = i64::try_from(seed % 5 + 1).unwrap();
     let mut sim = world(seed, limit, &[CapacityType::OnDemand]);
-    let (limited, each) = RESOURCES[usize::try_from(seed).unwrap() % RESOURCES.len()];
     for pool in &mut sim.catalogue.pools {
         // What is left beyond whole nodes serves nobody.
         (pool.limited, pool.limit) = ((limited, each), limit * each + sim.rng.random_range(0..each));
@@ -689,7 +691,7 @@ fn whatever_fails_no_node_goes_under_a_pod_and_whoever_waits_is_served_in_the_en
 
 #[test]
 fn limits_are_used_up_to_the_last_node_by_deployments_and_never_passed() {
-    let used = all(40, meets_limits);
+    let used = all(120, meets_limits);
     assert!(used.iter().sum::<usize>() > 0);
 }
 
