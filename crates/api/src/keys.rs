@@ -282,3 +282,7 @@ pub const CLUSTER_TAG_PREFIX: &str = "kubernetes.io/cluster/";
 pub const NVIDIA_GPU: &str = "nvidia.com/gpu";
 /// Extended resource of EFA interfaces.
 pub const EFA: &str = "vpc.amazonaws.com/efa";
+/// Karpenter's key of a capacity type.
+pub const KARPENTER_CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
+/// What Karpenter's keys of facts of a type begin with.
+pub const KARPENTER_INSTANCE: &str = "karpenter.k8s.aws/instance-";

@@ -129,17 +129,13 @@ pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
     let mut found = Members::default();
     for pod in &dump.pods {
         let known = finder.pod(pod);
-        let provisioned_for = known.core.ours || known.core.foreign == Foreign::Provisioned;
-        // A static pod belongs to its Node: nobody schedules it.
-        let is_static = pod.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "Node");
-        let of_node = known.core.daemon || is_static;
-        if provisioned_for && !of_node && known.core.membership.gang().is_none() {
+        if is_of_its_own(&known) {
             found.others.push(known.clone());
         }
         found.all.push(known);
     }
     for (pod, why) in &dump.unreadable {
-        finder.unreadable(pod, why);
+        found.others.extend(finder.unreadable(pod, why));
     }
     for job in jobs.values() {
         finder.add_uncreated(job, &found.all);
@@ -164,6 +160,14 @@ pub(crate) fn find(dump: &Dump, scheduler_names: &[String]) -> Members {
         key(a).cmp(&key(b)).then_with(|| name(a).cmp(&name(b))).then_with(|| a.stated.key.cmp(&b.stated.key))
     });
     found
+}
+
+/// Whether a pod is provisioned for, and by itself.
+fn is_of_its_own(known: &Known) -> bool {
+    let provisioned_for = known.core.ours || known.core.foreign == Foreign::Provisioned;
+    // A static pod belongs to its Node: nobody schedules it.
+    let is_static = known.object.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "Node");
+    provisioned_for && !known.core.daemon && !is_static && known.core.membership.gang().is_none()
 }
 
 /// The Jobs of the dump under their UIDs. A pod that names gang and size itself needs nothing of its Job but the name.
@@ -306,15 +310,19 @@ impl Finder<'_> {
         gang
     }
 
-    /// A member whose requests cannot be read makes its gang invalid: it cannot be planned around.
-    fn unreadable(&mut self, pod: &Pod, why: &str) {
+    /// A member whose requests cannot be read makes its gang invalid: it cannot be planned around. A pod of no gang has no place.
+    fn unreadable(&mut self, pod: &Pod, why: &str) -> Option<Known> {
         let priority = self.priority(pod.spec.as_ref());
         let Recognition { membership, gang, .. } = self.recognise(pod);
         if let Some(stated) = gang {
             let name = pod.metadata.name.as_deref().unwrap_or_default();
             let invalid = Invalid { reason: Code::BadPod, message: format!("pod {name}: {why}") };
             self.gang(stated, &membership, priority, created(&pod.metadata)).fault.get_or_insert(invalid);
+            return None;
         }
+        let known = self.pod(pod);
+        let core = CorePod { shape: Err(why.into()), ..(*known.core).clone() };
+        Some(Known { core: Arc::new(core), ..known }).filter(is_of_its_own)
     }
 
     /// What a pod is to the provisioner whose profile is not ours.

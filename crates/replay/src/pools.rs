@@ -230,6 +230,21 @@ pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node]) -> (V
     (pools, not_ready)
 }
 
+/// What pools require in Karpenter's words, in Muster's: nodes that carry both are what both say. A key that types of the catalogue
+/// carry themselves stays one of theirs.
+pub(crate) fn in_our_words(pools: &mut [NodePool], catalogue: &Catalogue) {
+    let of_types: BTreeSet<&str> =
+        catalogue.described.values().flat_map(|known| known.labels.keys().map(String::as_str)).collect();
+    let requirements = pools.iter_mut().flat_map(|pool| &mut pool.spec.template.spec.requirements);
+    for requirement in requirements.filter(|requirement| !of_types.contains(requirement.key.as_str())) {
+        if requirement.key == keys::KARPENTER_CAPACITY_TYPE {
+            keys::CAPACITY_TYPE.clone_into(&mut requirement.key);
+        } else if let Some(fact) = requirement.key.strip_prefix(keys::KARPENTER_INSTANCE) {
+            requirement.key = format!("{}instance-{fact}", keys::PREFIX);
+        }
+    }
+}
+
 /// A pool that nobody has made yet: every type of the catalogue, without taints, labels and limits.
 pub(crate) fn hypothetical(catalogue: &Catalogue, zones: &[Arc<str>]) -> Option<Pool> {
     let reference = serde_json::json!({"group": "muster.dev", "kind": "EC2NodeClass", "name": "new"});

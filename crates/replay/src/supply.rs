@@ -23,10 +23,6 @@ use crate::pools;
 /// Most combinations of custom labels of one pool.
 const VARIANTS: usize = 64;
 
-/// Karpenter's key of a capacity type, and how its keys for facts of a type begin.
-const KARPENTER_CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
-const KARPENTER_INSTANCE: &str = "karpenter.k8s.aws/instance-";
-
 /// Labels of a node.
 type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
@@ -397,9 +393,9 @@ fn karpenter_labels(offer: &mut packing::Offer) {
         .iter()
         .filter_map(|(key, value)| {
             let theirs = if &**key == keys::CAPACITY_TYPE {
-                KARPENTER_CAPACITY_TYPE.to_owned()
+                keys::KARPENTER_CAPACITY_TYPE.to_owned()
             } else {
-                format!("{KARPENTER_INSTANCE}{}", key.strip_prefix(keys::PREFIX)?.strip_prefix("instance-")?)
+                format!("{}{}", keys::KARPENTER_INSTANCE, key.strip_prefix(keys::PREFIX)?.strip_prefix("instance-")?)
             };
             Some((Arc::from(theirs), Arc::clone(value)))
         })

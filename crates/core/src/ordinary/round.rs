@@ -239,8 +239,9 @@ pub fn plan(round: &Round<'_>) -> Outcome {
         // Nobody who asks gets one, perhaps for ever: the others are not to wait for that.
         asked = false;
         let asking = who_asks_in_vain(round, &rest, &settled);
+        let obstacles = packing::Obstacles::new(&settled.problem, &settled.plan);
         for (index, class) in &asking {
-            let (cause, why) = refusal(round, &settled.problem, &settled.plan, *class, classes[*index].as_deref());
+            let (cause, why) = refusal(round, &settled.problem, &obstacles, *class, classes[*index].as_deref());
             in_vain.push(Refusal { pod: round.waiting[*index].pod.uid.clone(), cause, why });
         }
         rest.retain(|index| !asking.contains_key(index));
@@ -257,9 +258,10 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     }
     let placed = of(&settled, &rest);
     let Settled { problem, plan, pods: _, unplaced, refused: late } = settled;
+    let obstacles = packing::Obstacles::new(&problem, &plan);
     for (number, class) in unplaced {
         let of = classes[rest[number]].as_deref();
-        let (cause, why) = refusal(round, &problem, &plan, class, of);
+        let (cause, why) = refusal(round, &problem, &obstacles, class, of);
         outcome.refused.push(Refusal { pod: round.waiting[rest[number]].pod.uid.clone(), cause, why });
     }
     // What no node would change is stated by itself.
@@ -434,6 +436,7 @@ fn settle(
 ) {
     let mut held: Vec<Vec<usize>> = vec![Vec::new(); plan.nodes.len()];
     let mut reasons: BTreeMap<usize, (Cause, Arc<str>)> = BTreeMap::new();
+    let obstacles = packing::Obstacles::new(problem, plan);
     for (number, place) in plan.places.iter().enumerate() {
         match place {
             Place::Existing(_) => outcome.placed += 1,
@@ -441,7 +444,8 @@ fn settle(
             Place::None => {
                 let class = last_class(problem, number);
                 let of = classes[rest[number]].as_deref();
-                let (cause, why) = reasons.entry(class).or_insert_with(|| refusal(round, problem, plan, class, of));
+                let (cause, why) =
+                    reasons.entry(class).or_insert_with(|| refusal(round, problem, &obstacles, class, of));
                 let pod = round.waiting[rest[number]].pod.uid.clone();
                 outcome.refused.push(Refusal { pod, cause: *cause, why: Arc::clone(why) });
             }
@@ -645,7 +649,7 @@ fn refused(round: &Round<'_>, pods: &[usize], cause: Cause, why: &Arc<str>) -> V
 fn refusal(
     round: &Round<'_>,
     problem: &Problem,
-    plan: &packing::Plan,
+    obstacles: &packing::Obstacles<'_>,
     class: usize,
     of: Option<&str>,
 ) -> (Cause, Arc<str>) {
@@ -675,7 +679,7 @@ fn refusal(
             (obstacle, None) => format!("NodePool {name}: {}", stated(obstacle)),
         }
     };
-    let all: Vec<String> = packing::obstacles(problem, plan, class).into_iter().map(&mut stated_of).collect();
+    let all: Vec<String> = obstacles.of(class).into_iter().map(&mut stated_of).collect();
     (cause, all.join("; ").into())
 }
 

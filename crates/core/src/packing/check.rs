@@ -47,7 +47,8 @@ fn class_of<'p>(problem: &'p Problem, plan: &Plan, pod: usize) -> &'p Class {
     &problem.classes[number_of_class(problem, plan, pod)]
 }
 
-fn number_of_class(problem: &Problem, plan: &Plan, pod: usize) -> usize {
+/// Its number.
+pub(super) fn number_of_class(problem: &Problem, plan: &Plan, pod: usize) -> usize {
     let kind = &problem.kinds[problem.pods[pod]];
     let level = match plan.places[pod] {
         Place::Existing(node) if !problem.nodes[node].joining => kind.len() - 1,

@@ -48,8 +48,7 @@ pub use problem::{
     Basis, Bound, Budget, CEILING, Class, Existing, GroupPrices, NewNode, NodePrices, Offer, PRICE_SCALE, Place, Plan,
     PodTerm, PodValue, Pool, Problem, Rule, Spread, Standing, Work, Worth, forget_labels, selects,
 };
-pub use refuse::Obstacle;
-pub use volumes::obstacles;
+pub use refuse::{Obstacle, Obstacles};
 
 /// Places every pod that can be placed.
 ///

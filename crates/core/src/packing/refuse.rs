@@ -1,6 +1,7 @@
 //! Why a class finds no new node, pool by pool: the obstacle of the offer that comes nearest.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,9 +11,11 @@ use crate::model::names::ResourceName;
 use crate::model::pod::Toleration;
 use crate::model::taint::Taint;
 
+use super::check::number_of_class;
 use super::compile::{HOSTNAME, accepts};
 use super::problem::{Class, Offer, Place, Plan, Problem, Rule};
 use super::state::amount;
+use super::tally::{Constraint, Tally};
 
 /// Parts in which a shortage is compared with what is asked for.
 const PARTS: i128 = 1_000_000;
@@ -62,11 +65,11 @@ impl Obstacle {
             Self::Port => 5,
             Self::Insufficient(..) => 6,
             Self::MinValues(_) => 7,
-            Self::LimitReached(..) => 8,
-            Self::NoReservation => 9,
-            Self::Spread => 10,
-            Self::Affinity => 11,
-            Self::AntiAffinity => 12,
+            Self::Spread => 8,
+            Self::Affinity => 9,
+            Self::AntiAffinity => 10,
+            Self::LimitReached(..) => 11,
+            Self::NoReservation => 12,
             Self::KeptOff => 13,
         }
     }
@@ -96,61 +99,177 @@ impl Obstacle {
 /// What is short: of how many names, and how much of what is asked for or left, in all.
 type Shortage = (usize, i128);
 
-/// The obstacles of a class: index of the pool, the instance type that comes nearest, what stops it there. Behind a taint that is not
-/// tolerated the pool is looked at as if it were, and of limits all that are reached are named: only all of it together helps.
-pub(super) fn obstacles(problem: &Problem, plan: &Plan, class: &Class) -> Vec<(usize, Option<Arc<str>>, Obstacle)> {
-    let of = |pool: usize| {
-        let (name, found) = of_pool(problem, plan, class, pool);
-        found.into_iter().map(move |obstacle| (pool, name.clone(), obstacle))
-    };
-    (0..problem.pools.len()).flat_map(of).collect()
+/// Why classes find no new node. What topology constraints count is counted once, for whoever comes so far.
+pub struct Obstacles<'p> {
+    problem: &'p Problem,
+    plan: &'p Plan,
+    tally: OnceCell<Tally<'p>>,
 }
 
-/// The obstacles of one pool, and the instance type that comes nearest.
-fn of_pool(problem: &Problem, plan: &Plan, class: &Class, pool: usize) -> (Option<Arc<str>>, Vec<Obstacle>) {
-    let (mut class, mut found) = (Cow::Borrowed(class), Vec::new());
-    loop {
-        let Some((offer, obstacle)) = nearest(problem, plan, &class, pool, found.is_empty()) else {
-            return (None, vec![Obstacle::NothingOffered]);
-        };
-        let taint = fit::untolerated(&class.shape, &offer.node);
-        match (obstacle, taint) {
-            (Some(Obstacle::Taint(text)), Some(taint)) => {
-                let Taint { key, value, effect } = taint.clone();
-                class.to_mut().shape.tolerations.push(Toleration { key, exists: false, value, effect: Some(effect) });
-                found.push(Obstacle::Taint(text));
-                continue;
-            }
-            (Some(Obstacle::LimitReached(..)), _) => {
-                let limits = reached(problem, plan, offer).into_iter();
-                found.extend(limits.map(|(name, short, _)| Obstacle::LimitReached(name, short)));
-            }
-            (obstacle, _) => found.extend(obstacle),
-        }
-        return (Some(Arc::clone(&offer.instance_type)), found);
+impl std::fmt::Debug for Obstacles<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Obstacles").finish_non_exhaustive()
     }
 }
 
-/// The offer of a pool that comes nearest, and what stops it; `None` if the pool offers nothing. `first`: something has to be in the
-/// way, since the class has no place; else nothing may be.
-fn nearest<'p>(
-    problem: &'p Problem,
-    plan: &Plan,
-    class: &Class,
-    pool: usize,
-    first: bool,
-) -> Option<(&'p Offer, Option<Obstacle>)> {
-    let offers = problem.offers.iter().filter(|offer| offer.pool == pool);
-    let lacking = lacking_values(problem, class, pool);
-    let obstacle = |offer: &'p Offer| {
-        let found = obstacle(problem, plan, class, offer, lacking.get(&alternatives_of(class, offer)));
-        let found = found.or_else(|| first.then(|| (unknown(problem, class, offer), (0, 0))));
-        let (obstacle, short) = found.map_or((None, (0, 0)), |(obstacle, short)| (Some(obstacle), short));
-        // The one with the least shortage, of equals the first by name.
-        let step = obstacle.as_ref().map_or(u8::MAX, Obstacle::step);
-        ((step, Reverse(short), Reverse(Arc::clone(&offer.instance_type))), (offer, obstacle))
-    };
-    offers.map(obstacle).max_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, nearest)| nearest)
+impl<'p> Obstacles<'p> {
+    /// Those that a plan leaves.
+    #[must_use]
+    pub fn new(problem: &'p Problem, plan: &'p Plan) -> Self {
+        Self { problem, plan, tally: OnceCell::new() }
+    }
+
+    /// The obstacles of a class, pool by pool: index of the pool, the instance type that comes nearest, what stops it there. Behind a
+    /// taint that is not tolerated the pool is looked at as if it were, and of limits all that are reached are named: only all of it
+    /// together helps. Where a topology constraint would be in the way with any limit, it is named instead.
+    #[must_use]
+    pub fn of(&self, class: usize) -> Vec<(usize, Option<Arc<str>>, Obstacle)> {
+        let Some(known) = self.problem.classes.get(class) else { return Vec::new() };
+        // On a new node it is the first that brings its volumes.
+        let alone = Class { shape: known.beside(None).into_owned(), ..known.clone() };
+        let of = |pool: usize| {
+            let (name, found) = self.of_pool((class, &alone), pool);
+            found.into_iter().map(move |obstacle| (pool, name.clone(), obstacle))
+        };
+        (0..self.problem.pools.len()).flat_map(of).collect()
+    }
+
+    /// The obstacles of one pool, and the instance type that comes nearest.
+    fn of_pool(&self, (number, class): (usize, &Class), pool: usize) -> (Option<Arc<str>>, Vec<Obstacle>) {
+        let (mut class, mut found) = (Cow::Borrowed(class), Vec::new());
+        loop {
+            let Some((offer, obstacle)) = self.nearest((number, &class), pool, found.is_empty()) else {
+                return (None, vec![Obstacle::NothingOffered]);
+            };
+            let taint = fit::untolerated(&class.shape, &offer.node);
+            match (obstacle, taint) {
+                (Some(Obstacle::Taint(text)), Some(taint)) => {
+                    let Taint { key, value, effect } = taint.clone();
+                    let toleration = Toleration { key, exists: false, value, effect: Some(effect) };
+                    class.to_mut().shape.tolerations.push(toleration);
+                    found.push(Obstacle::Taint(text));
+                    continue;
+                }
+                (Some(Obstacle::LimitReached(..)), _) => {
+                    let limits = reached(self.problem, self.plan, offer).into_iter();
+                    found.extend(limits.map(|(name, short, _)| Obstacle::LimitReached(name, short)));
+                }
+                (obstacle, _) => found.extend(obstacle),
+            }
+            return (Some(Arc::clone(&offer.instance_type)), found);
+        }
+    }
+
+    /// The offer of a pool that comes nearest, and what stops it; `None` if the pool offers nothing. `first`: something has to be in
+    /// the way, since the class has no place; else nothing may be.
+    fn nearest(
+        &self,
+        (number, class): (usize, &Class),
+        pool: usize,
+        first: bool,
+    ) -> Option<(&'p Offer, Option<Obstacle>)> {
+        let problem = self.problem;
+        let offers = problem.offers.iter().enumerate().filter(|(_, offer)| offer.pool == pool);
+        let lacking = lacking_values(problem, class, pool);
+        let obstacle = |(index, offer): (usize, &'p Offer)| {
+            let found = self.obstacle((number, class), (index, offer), lacking.get(&alternatives_of(class, offer)));
+            let unknown = || self.constraint(number, index).unwrap_or_else(|| unknown(problem, class, offer));
+            let found = found.or_else(|| first.then(|| (unknown(), (0, 0))));
+            let (obstacle, short) = found.map_or((None, (0, 0)), |(obstacle, short)| (Some(obstacle), short));
+            // The one with the least shortage, of equals the first by name.
+            let step = obstacle.as_ref().map_or(u8::MAX, Obstacle::step);
+            ((step, Reverse(short), Reverse(Arc::clone(&offer.instance_type))), (offer, obstacle))
+        };
+        offers.map(obstacle).max_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, nearest)| nearest)
+    }
+
+    /// The topology constraint that keeps a class from one more node of an offer.
+    fn constraint(&self, class: usize, offer: usize) -> Option<Obstacle> {
+        let constraint = self.tally().refuses_new(class, offer)?;
+        Some(match constraint {
+            Constraint::Spread => Obstacle::Spread,
+            Constraint::Affinity => Obstacle::Affinity,
+            Constraint::AntiAffinity => Obstacle::AntiAffinity,
+        })
+    }
+
+    /// Everybody who has a place, as the constraints count them.
+    fn tally(&self) -> &Tally<'p> {
+        self.tally.get_or_init(|| {
+            let mut tally = Tally::new(self.problem, self.plan);
+            for (pod, place) in self.plan.places.iter().enumerate() {
+                let node = match place {
+                    Place::Existing(node) => *node,
+                    Place::New(node) => self.problem.nodes.len() + node,
+                    Place::None => continue,
+                };
+                tally.add(number_of_class(self.problem, self.plan, pod), node);
+            }
+            tally
+        })
+    }
+
+    fn obstacle(
+        &self,
+        (number, class): (usize, &Class),
+        (index, offer): (usize, &Offer),
+        lacking_values: Option<&Arc<str>>,
+    ) -> Option<(Obstacle, Shortage)> {
+        let nothing = (0, 0);
+        let taken = |name: &Arc<str>| {
+            let nodes = self.plan.nodes.iter().map(|node| &self.problem.offers[node.offer]);
+            nodes.filter(|other| other.reservation.as_ref() == Some(name)).count()
+        };
+        if !accepts(class, &offer.node) {
+            let refused = match fit::accepts(&class.shape, &offer.node) {
+                Err(Misfit::Selector) => undefined(class, offer).map_or(Obstacle::Selector, Obstacle::UndefinedLabel),
+                Err(Misfit::Volume) => Obstacle::Volume,
+                Err(Misfit::Taint { taint }) => Obstacle::Taint(taint),
+                Ok(())
+                | Err(
+                    Misfit::Unschedulable
+                    | Misfit::NotReady
+                    | Misfit::Held
+                    | Misfit::Port
+                    | Misfit::Insufficient { .. }
+                    | Misfit::Occupied
+                    | Misfit::Shared,
+                ) => Obstacle::Taint("PreferNoSchedule".into()),
+            };
+            return Some((refused, nothing));
+        }
+        if !fit::ports_free(&class.shape.ports, &offer.overhead.ports) {
+            return Some((Obstacle::Port, nothing));
+        }
+        let lacks = fit::insufficient(&class.shape, &offer.node, &offer.overhead).into_iter().map(|resource| {
+            let has = fit::free_of(&offer.node.allocatable, &offer.overhead.requested, resource.as_str());
+            let asks = class.shape.requests.get(resource.as_str());
+            (resource, asks.saturating_sub(has), asks)
+        });
+        if let Some((resource, short, shortage)) = shortage(lacks) {
+            return Some((Obstacle::Insufficient(resource, short), shortage));
+        }
+        if class.is_kept_off(offer) {
+            return Some((Obstacle::KeptOff, nothing));
+        }
+        if let Some(key) = lacking_values {
+            return Some((Obstacle::MinValues(Arc::clone(key)), nothing));
+        }
+        let limit = shortage(reached(self.problem, self.plan, offer).into_iter());
+        let reservation = offer.free.zip(offer.reservation.as_ref());
+        let full = reservation.is_some_and(|(free, name)| taken(name) >= free as usize);
+        if limit.is_none() && !full {
+            return None;
+        }
+        // More of it would be of no use.
+        if let Some(constraint) = self.constraint(number, index) {
+            return Some((constraint, nothing));
+        }
+        Some(match limit {
+            Some((name, short, shortage)) => (Obstacle::LimitReached(name, short), shortage),
+            None => (Obstacle::NoReservation, nothing),
+        })
+    }
 }
 
 /// Whether an empty node of an offer holds a pod of the class.
@@ -184,57 +303,6 @@ fn lacking_values<'p>(problem: &'p Problem, class: &Class, pool: usize) -> BTree
         min_values.iter().find(|(key, least)| values(key) < *least as usize).map(|(key, _)| Arc::clone(key))
     };
     holding.into_iter().filter_map(|(alike, offers)| Some((alike, lacking(&offers)?))).collect()
-}
-
-fn obstacle(
-    problem: &Problem,
-    plan: &Plan,
-    class: &Class,
-    offer: &Offer,
-    lacking_values: Option<&Arc<str>>,
-) -> Option<(Obstacle, Shortage)> {
-    let nothing = (0, 0);
-    if !accepts(class, &offer.node) {
-        let refused = match fit::accepts(&class.shape, &offer.node) {
-            Err(Misfit::Selector) => undefined(class, offer).map_or(Obstacle::Selector, Obstacle::UndefinedLabel),
-            Err(Misfit::Volume) => Obstacle::Volume,
-            Err(Misfit::Taint { taint }) => Obstacle::Taint(taint),
-            Ok(())
-            | Err(
-                Misfit::Unschedulable
-                | Misfit::NotReady
-                | Misfit::Held
-                | Misfit::Port
-                | Misfit::Insufficient { .. }
-                | Misfit::Occupied
-                | Misfit::Shared,
-            ) => Obstacle::Taint("PreferNoSchedule".into()),
-        };
-        return Some((refused, nothing));
-    }
-    if !fit::ports_free(&class.shape.ports, &offer.overhead.ports) {
-        return Some((Obstacle::Port, nothing));
-    }
-    let lacks = fit::insufficient(&class.shape, &offer.node, &offer.overhead).into_iter().map(|resource| {
-        let has = fit::free_of(&offer.node.allocatable, &offer.overhead.requested, resource.as_str());
-        let asks = class.shape.requests.get(resource.as_str());
-        (resource, asks.saturating_sub(has), asks)
-    });
-    if let Some((resource, short, shortage)) = shortage(lacks) {
-        return Some((Obstacle::Insufficient(resource, short), shortage));
-    }
-    if class.is_kept_off(offer) {
-        return Some((Obstacle::KeptOff, nothing));
-    }
-    if let Some(key) = lacking_values {
-        return Some((Obstacle::MinValues(Arc::clone(key)), nothing));
-    }
-    if let Some((name, short, shortage)) = shortage(reached(problem, plan, offer).into_iter()) {
-        return Some((Obstacle::LimitReached(name, short), shortage));
-    }
-    let (free, name) = offer.free.zip(offer.reservation.as_ref())?;
-    let taken = plan.nodes.iter().filter(|node| problem.offers[node.offer].reservation.as_ref() == Some(name)).count();
-    (taken >= free as usize).then_some((Obstacle::NoReservation, nothing))
 }
 
 /// The limits of its pool that one more node of an offer would pass: how much is short, and how much is left.

@@ -122,7 +122,7 @@ impl<'c, 'p> State<'c, 'p> {
                 .iter()
                 .zip(&slot.load)
                 .zip(&compiled.free[node])
-                .all(|((need, load), free)| *need <= 0 || need.saturating_add(*load) <= *free);
+                .all(|((need, load), free)| *need <= 0 || *need <= free.saturating_sub(*load));
             let spot = Spot { slot: at, kind: Kind::Existing(node) };
             let taken = compiled.open[class].contains(node)
                 && enough
@@ -602,7 +602,7 @@ impl State<'_, '_> {
         let fits = limits
             .iter()
             .zip(more)
-            .all(|((name, left), more)| *more == 0 || taken(name.as_str()).saturating_add(*more) <= *left);
+            .all(|((name, left), more)| *more == 0 || *more <= left.saturating_sub(taken(name.as_str())));
         if fits {
             for (name, more) in limits.keys().zip(more) {
                 *self.taken[pool].entry(Arc::from(name.as_str())).or_default() += more;

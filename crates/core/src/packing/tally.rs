@@ -82,6 +82,14 @@ enum Question<'p> {
     Spread { counter: usize, spread: &'p Spread, own: u32, launchable: Vec<usize> },
 }
 
+/// A kind of topology constraint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Constraint {
+    Spread,
+    Affinity,
+    AntiAffinity,
+}
+
 /// Pods that stand, as all constraints count them.
 pub(super) struct Tally<'p> {
     domains: BTreeMap<&'p str, Domains>,
@@ -190,7 +198,10 @@ impl<'p> Tally<'p> {
     }
 
     fn within_skew(&self, counter: usize, spread: &Spread, own: u32, launchable: &[usize], node: usize) -> bool {
-        let Some(here) = self.domain(counter, node) else { return false };
+        self.domain(counter, node).is_some_and(|here| self.is_within_skew(counter, spread, own, launchable, here))
+    }
+
+    fn is_within_skew(&self, counter: usize, spread: &Spread, own: u32, launchable: &[usize], here: usize) -> bool {
         let Counter { pods, eligible, .. } = &self.counters[counter];
         let counts = |domain: &usize| eligible.as_ref().is_none_or(|(_, domains)| domains[*domain]);
         let of_nodes = (0..pods.len()).filter(counts);
@@ -203,6 +214,34 @@ impl<'p> Tally<'p> {
         let empty = self.hosts_come && &*spread.key == HOSTNAME;
         let least = if domains >= spread.min_domains && domains > 0 && !empty { least } else { 0 };
         (pods[here] + own).saturating_sub(least) <= spread.max_skew
+    }
+
+    /// What keeps a pod of the class from one more new node of the offer, beside those that stand.
+    pub(super) fn refuses_new(&self, class: usize, offer: usize) -> Option<Constraint> {
+        let key = |counter: usize| self.counters[counter].counted.key();
+        let domain = |counter: usize| self.domains[key(counter)].of_offer[offer];
+        // A new host is a domain of its own, and holds nobody.
+        let pods = |counter: usize| domain(counter).map_or(0, |domain| self.counters[counter].pods[domain]);
+        let has_domain = |counter: usize| key(counter) == HOSTNAME || domain(counter).is_some();
+        let asked = &self.classes[class];
+        if asked.avoided_by.iter().any(|counter| pods(*counter) > 0) {
+            return Some(Constraint::AntiAffinity);
+        }
+        asked.rules.iter().find_map(|rule| match rule {
+            Question::AntiAffinity { counter, .. } => (pods(*counter) > 0).then_some(Constraint::AntiAffinity),
+            Question::Affinity { counters, own } => {
+                let nobody = |counter: &usize| self.counters[*counter].pods.iter().all(|pods| *pods == 0);
+                let first = *own && counters.iter().all(nobody);
+                let shares = |counter: &usize| has_domain(*counter) && (first || pods(*counter) > 0);
+                (!counters.iter().all(shares)).then_some(Constraint::Affinity)
+            }
+            Question::Spread { counter, spread, own, launchable } => {
+                let within = key(*counter) == HOSTNAME
+                    || domain(*counter)
+                        .is_some_and(|here| self.is_within_skew(*counter, spread, *own, launchable, here));
+                (!within).then_some(Constraint::Spread)
+            }
+        })
     }
 
     /// Whether a pod that stands on the node shares a domain with another one that its required anti-affinity excludes.

@@ -1,10 +1,8 @@
 //! Volumes that several pods use: a node attaches each once. Those of one pod alone are among its requests, as any amount.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use super::problem::{Class, Plan, Problem};
-use super::refuse::{self, Obstacle};
+use super::problem::{Class, Problem};
 use crate::fit;
 use crate::model::gang::Pod;
 use crate::model::names::{ObjectKey, ResourceName};
@@ -53,17 +51,4 @@ pub(super) fn share(problem: &Problem, pods: &[&Pod], ladders: &mut [Vec<Class>]
 fn is_limited(problem: &Problem, resource: &ResourceName) -> bool {
     let mut nodes = problem.nodes.iter().map(|one| &one.node).chain(problem.offers.iter().map(|offer| &offer.node));
     nodes.any(|node| !fit::is_unlimited(&node.allocatable, resource.as_str()))
-}
-
-/// Why a class finds no new node, pool by pool: index of the pool, the instance type that comes nearest, what stops it there. Of taints
-/// and limits all that do are named, one after the other.
-#[must_use]
-pub fn obstacles(problem: &Problem, plan: &Plan, class: usize) -> Vec<(usize, Option<Arc<str>>, Obstacle)> {
-    let Some(class) = problem.classes.get(class) else { return Vec::new() };
-    if class.shares.is_empty() {
-        return refuse::obstacles(problem, plan, class);
-    }
-    // On a new node it is the first that brings its volumes.
-    let alone = Class { shape: class.beside(None).into_owned(), ..class.clone() };
-    refuse::obstacles(problem, plan, &alone)
 }

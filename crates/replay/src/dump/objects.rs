@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Container, Node, Pod, PodSpec, PodTemplate, PodTemplateSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{
+    Container, Node, Pod, PodSpec, PodStatus, PodTemplate, PodTemplateSpec, ResourceRequirements,
+};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muster_api::conventions::{Kind, Object};
@@ -128,9 +130,11 @@ impl Dump {
                     Err(why) => {
                         // Its gang is known by what can be read.
                         let metadata = object.get("metadata").and_then(|metadata| from(metadata).ok());
-                        let name = object.pointer("/spec/schedulerName").and_then(Value::as_str).map(str::to_owned);
-                        let spec = Some(PodSpec { scheduler_name: name, ..PodSpec::default() });
-                        let pod = metadata.map(|metadata| Pod { metadata, spec, status: None });
+                        let text = |path| object.pointer(path).and_then(Value::as_str).map(str::to_owned);
+                        let (scheduler_name, node_name) = (text("/spec/schedulerName"), text("/spec/nodeName"));
+                        let spec = Some(PodSpec { scheduler_name, node_name, ..PodSpec::default() });
+                        let status = Some(PodStatus { phase: text("/status/phase"), ..PodStatus::default() });
+                        let pod = metadata.map(|metadata| Pod { metadata, spec, status });
                         self.unreadable.extend(pod.map(|pod| (pod, why.clone())));
                         return Err(why);
                     }

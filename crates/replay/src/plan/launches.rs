@@ -154,7 +154,7 @@ fn limits(problem: &Problem, plan: &Plan, supply: &Supply) -> Vec<LimitEntry> {
             let largest = own.filter_map(|node| std::iter::once(&node.offer).chain(&node.alternatives).map(each).max());
             // What gangs were given before is off the limit already.
             let gangs = limit.saturating_sub(*used).saturating_sub(pool.left.get(name).copied().unwrap_or(0));
-            let planned = largest.sum::<i64>().saturating_add(gangs);
+            let planned = largest.fold(gangs, i64::saturating_add);
             let text = |amount: i64| quantity(name.as_str(), amount);
             entries.push(LimitEntry {
                 pool: pool.name.to_string(),

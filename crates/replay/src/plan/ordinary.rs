@@ -114,6 +114,7 @@ impl Planning<'_> {
         }
         debug_assert_eq!(packing::check::check(&problem, &plan), Vec::<String>::new(), "a plan that is wrong");
         let mut known: BTreeMap<usize, Vec<PodReason>> = BTreeMap::new();
+        let obstacles = packing::Obstacles::new(&problem, &plan);
         for (pod, number) in pods.iter().enumerate() {
             let one = &planned[*number];
             let entry = &mut entries[one.entry];
@@ -132,13 +133,14 @@ impl Planning<'_> {
                 }
                 Place::None => {
                     let class = problem.kinds[problem.pods[pod]].last().copied().unwrap_or(0);
-                    let reasons = known.entry(class).or_insert_with(|| self.reasons(&problem, &plan, class, &after));
+                    let reasons =
+                        known.entry(class).or_insert_with(|| self.reasons(&problem, &obstacles, class, &after));
                     entry.reasons.clone_from(reasons);
                 }
             }
         }
         for (number, class) in unplaced {
-            entries[planned[number].entry].reasons = self.reasons(&problem, &plan, class, &after);
+            entries[planned[number].entry].reasons = self.reasons(&problem, &obstacles, class, &after);
         }
         for (number, why) in late {
             let code = match why {
@@ -251,7 +253,13 @@ impl Planning<'_> {
     }
 
     /// Why a class finds no place: on nodes that exist, and in each pool.
-    fn reasons(&self, problem: &Problem, plan: &packing::Plan, class: usize, after: &After) -> Vec<PodReason> {
+    fn reasons(
+        &self,
+        problem: &Problem,
+        obstacles: &packing::Obstacles<'_>,
+        class: usize,
+        after: &After,
+    ) -> Vec<PodReason> {
         let of = &problem.classes[class];
         let mut reasons = Vec::new();
         if of.existing_only {
@@ -274,7 +282,7 @@ impl Planning<'_> {
         }
         if !of.existing_only {
             let mut out_of_reach: BTreeSet<usize> = BTreeSet::new();
-            for (pool, instance_type, obstacle) in packing::obstacles(problem, plan, class) {
+            for (pool, instance_type, obstacle) in obstacles.of(class) {
                 if out_of_reach.contains(&pool) {
                     continue;
                 }

@@ -154,6 +154,90 @@ fn preferences_are_dropped_all_at_once_if_they_are_ignored() {
     assert_eq!(document["nodes"][0]["type"], "small");
 }
 
+fn codes(pod: &Value) -> Vec<&str> {
+    pod["reasons"].as_array().unwrap().iter().map(|reason| reason["code"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_limit_is_named_only_where_more_of_it_would_help() {
+    let limited = |nodes: u32, zones: &[&str]| {
+        pool(|spec| {
+            spec["limits"] = json!({"nodes": nodes});
+            let of = json!({"key": "topology.kubernetes.io/zone", "operator": "In", "values": zones});
+            spec["template"]["spec"]["requirements"] = json!([of]);
+        })
+    };
+    let near = |number, kind: &str, app: &str| {
+        pod(number, "1", |pod| {
+            let term =
+                json!({"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchLabels": {"app": app}}});
+            pod["spec"]["affinity"] = json!({(kind): {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+        })
+    };
+    let even = |number| {
+        pod(number, "1", |pod| {
+            pod["spec"]["topologySpreadConstraints"] = spread("topology.kubernetes.io/zone", &json!({"minDomains": 2}));
+        })
+    };
+    let zones = ["z-1", "z-2"];
+    for (objects, last, all) in [
+        // Nobody to be near to, and nobody comes with a higher limit.
+        (vec![limited(0, &zones), near(0, "podAffinity", "nobody")], "Affinity", vec!["refused"]),
+        // The only zone is taken; a second one would do.
+        (
+            vec![limited(1, &zones[..1]), near(0, "podAntiAffinity", "a"), near(1, "podAntiAffinity", "a")],
+            "AntiAffinity",
+            vec!["buy", "refused"],
+        ),
+        (
+            vec![limited(1, &zones), near(0, "podAntiAffinity", "a"), near(1, "podAntiAffinity", "a")],
+            "LimitReached",
+            vec!["buy", "refused"],
+        ),
+        (vec![limited(1, &zones[..1]), even(0), even(1)], "Spread", vec!["buy", "refused"]),
+        (vec![limited(1, &zones), even(0), even(1)], "LimitReached", vec!["buy", "refused"]),
+    ] {
+        let (document, _) = planned(&objects);
+        assert_eq!(outcomes(&document), all, "{document:#}");
+        let pod = document["pods"].as_array().unwrap().last().unwrap();
+        assert_eq!(codes(pod), [last], "{pod:#}");
+    }
+}
+
+#[test]
+fn a_pod_that_cannot_be_read_has_no_place_and_the_rest_goes_on() {
+    let bad = [
+        pod(0, "much", |_| {}),
+        pod(1, "1", |pod| pod["spec"]["containers"] = json!("none")),
+        pod(2, "1", |pod| pod["spec"]["tolerations"] = json!([{"operator": "Perhaps"}])),
+    ];
+    let objects: Vec<Value> = [pool(|_| {}), pod(3, "1", |_| {})].into_iter().chain(bad).collect();
+    let (document, code) = planned(&objects);
+    assert_eq!((outcomes(&document), code), (vec!["refused", "refused", "refused", "buy"], 3));
+    for (number, field) in [(0, "requests[cpu]"), (1, "spec.containers"), (2, "tolerations")] {
+        let stated = document["pods"][number]["reasons"][0]["change"].as_str().unwrap();
+        assert!(stated.contains(field), "{stated}");
+        let ignored = document["ignored"].as_array().unwrap();
+        assert!(ignored.iter().any(|one| one["name"] == format!("p-{number}") && one["why"] == stated), "{ignored:?}");
+    }
+    // Of those that somebody else schedules, that have a node or that have ended none is asked for.
+    let others = [
+        pod(0, "much", |pod| pod["spec"]["schedulerName"] = json!("other")),
+        pod(1, "1", |pod| {
+            pod["spec"]["containers"] = json!("none");
+            pod["spec"]["nodeName"] = json!("n-1");
+        }),
+        pod(2, "1", |pod| {
+            pod["spec"]["containers"] = json!("none");
+            pod["status"]["phase"] = json!("Succeeded");
+        }),
+    ];
+    let objects: Vec<Value> = [pool(|_| {})].into_iter().chain(others).collect();
+    let (document, code) = planned(&objects);
+    assert_eq!((outcomes(&document), code), (vec![], 0));
+    assert_eq!(document["ignored"].as_array().unwrap().len(), 3);
+}
+
 #[test]
 fn selectors_in_karpenters_words_match_new_nodes_if_they_carry_its_labels() {
     let asks = pod(0, "1", |pod| pod["spec"]["nodeSelector"] = json!({"karpenter.k8s.aws/instance-family": "fake"}));
@@ -165,6 +249,37 @@ fn selectors_in_karpenters_words_match_new_nodes_if_they_carry_its_labels() {
     assert_eq!((outcomes(&document), code), (vec!["buy"], 0));
     assert_eq!(document["nodes"][0]["labels"]["karpenter.sh/capacity-type"], "on-demand");
     assert!(document["nodes"][0]["labels"].get("karpenter.sh/nodepool").is_none());
+}
+
+#[test]
+fn a_pool_that_requires_in_karpenters_words_gets_what_it_requires_or_is_refused_by_name() {
+    let requires = |values: serde_json::Value| {
+        pool(|spec| {
+            spec["template"]["spec"]["requirements"] = json!([
+                {"key": "karpenter.sh/capacity-type", "operator": "In", "values": values},
+                {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["fake"]},
+            ]);
+        })
+    };
+    // The catalogue has everything on demand, and nothing on spot.
+    for (capacity_type, outcome) in [("on-demand", "buy"), ("spot", "refused")] {
+        let objects = [requires(json!([capacity_type])), pod(0, "1", |_| {})];
+        let (document, _) = planned_with(&objects, |arguments| arguments.karpenter_labels = true);
+        assert_eq!(outcomes(&document), [outcome], "{document:#}");
+        for node in document["nodes"].as_array().unwrap() {
+            assert_eq!(node["labels"]["karpenter.sh/capacity-type"], node["market"]);
+        }
+        let (document, code) = planned(&objects);
+        assert_eq!((outcomes(&document), code), (vec!["refused"], 3));
+        let why = document["ignored"][0]["why"].as_str().unwrap();
+        assert!(why.contains("requirements[0].key: \"karpenter.sh/capacity-type\" says nothing"), "{why}");
+    }
+    let other = pool(|spec| {
+        let requirement = json!({"key": "karpenter.k8s.aws/instance-family", "operator": "NotIn", "values": ["fake"]});
+        spec["template"]["spec"]["requirements"] = json!([requirement]);
+    });
+    let (document, _) = planned_with(&[other, pod(0, "1", |_| {})], |arguments| arguments.karpenter_labels = true);
+    assert_eq!(outcomes(&document), ["refused"]);
 }
 
 #[test]

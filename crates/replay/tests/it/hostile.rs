@@ -111,8 +111,10 @@ fn a_constraint_that_the_api_server_refuses_is_named_by_field_and_value_and_the_
         assert_eq!(document["ignored"][0]["name"], "bad", "{field}: {document:#}");
         assert_eq!(document["ignored"][0]["why"], why.as_str());
         let pods = document["pods"].as_array().unwrap();
-        assert_eq!(pods.len(), 1, "{field}");
-        assert_eq!((&pods[0]["name"], &pods[0]["outcome"]), (&"good".into(), &"placed".into()));
+        let outcomes: Vec<(&str, &str)> =
+            pods.iter().map(|pod| (pod["name"].as_str().unwrap(), pod["outcome"].as_str().unwrap())).collect();
+        assert_eq!(outcomes, [("bad", "refused"), ("good", "placed")], "{field}");
+        assert_eq!(pods[0]["reasons"][0]["change"], why.as_str());
     }
     let born = pod("late", "priority: 0").replace("late,", "late, creationTimestamp: yesterday,");
     let late = document(&format!("{}{born}", NODE.replace("CPU", "4")));
