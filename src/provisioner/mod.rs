@@ -254,6 +254,8 @@ impl Provisioner {
         let mut catching_up: JoinSet<Term> = JoinSet::new();
         let mut worker = Worker::default();
         let mut unseen = None;
+        // When watches answered again, of whoever led meanwhile.
+        let (mut blind, mut regained) = (false, None);
         let mut watchers: JoinSet<()> = JoinSet::new();
         let mut refresh_at = tokio::time::Instant::now();
         // When pools were last described, and whether something has changed since.
@@ -280,6 +282,11 @@ impl Provisioner {
             changed |= changes.has_changed()?;
             changes.borrow_and_update();
             let now = *self.leader.borrow_and_update();
+            let stale = context.cluster.stale();
+            if blind && stale.is_none() {
+                regained = Some(context.clock.now());
+            }
+            blind = stale.is_some();
             // Somebody else may have led in between.
             if now.is_none() || led.as_ref().is_some_and(|led| Some(led.term) != now) {
                 if let Some(led) = led.take() {
@@ -328,7 +335,6 @@ impl Provisioner {
                 let (context, refreshed) = (Arc::clone(&context), Arc::clone(&refreshed));
                 readers.spawn(async move { context.read_cloud(&mut *refreshed.lock().await).await });
             }
-            let stale = context.cluster.stale();
             // Once for each time that it is so.
             match stale.filter(|_| unseen.is_none()) {
                 Some(kind) => {
@@ -340,7 +346,7 @@ impl Provisioner {
             changed |= stale.is_some() != unseen.is_some();
             unseen = stale;
             let began = tokio::time::Instant::now();
-            worker.pass(&context, &state, Seen { changed, stale: stale.is_some() }, &led.ends);
+            worker.pass(&context, &state, Seen { changed, stale: blind, regained }, &led.ends);
             // What a pass costs grows with the cluster: at most a tenth of the time goes there.
             rests = tokio::time::Instant::now() + MIN_INTERVAL.max(began.elapsed() * 9);
         }

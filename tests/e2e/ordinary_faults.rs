@@ -77,8 +77,8 @@ async fn nodes_for_pods_are_launched_once_and_terminated_whole_wherever_the_proc
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_api_server_is_away_nobody_loses_a_node_and_afterwards_nothing_was_launched_twice() {
     let pool = general(&["us-east-1a"], &json!({"nodes": 20}), "1s");
-    // Its minute is four of EC2's: machines that come have a quarter of an hour to register.
-    let Some(stack) = provisioning_at(4, &hosts(20, 20), &pool, &json!({})).await else { return };
+    // Its minute is twenty of EC2's, and machines that come have a quarter of an hour to register: it does not count.
+    let Some(stack) = provisioning_at(20, &hosts(20, 20), &pool, &json!({})).await else { return };
     deploy(&stack, "stays", 10, "1500m", "3Gi").await;
     let before = all_serve(&stack, "stays", 10).await;
     let kept: BTreeSet<String> = live(&stack).await;

@@ -558,6 +558,24 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_was_raised_calls_for_a_round() {
+        let refusals = SchedulerRefusals::default();
+        let usable = BTreeSet::from(["general".to_owned()]);
+        let state = State::default();
+        let of = |generation: i64| {
+            let reference = serde_json::json!({"group": "muster.dev", "kind": "EC2NodeClass", "name": "any"});
+            let spec = serde_json::json!({"template": {"spec": {"nodeClassRef": reference}}});
+            let mut pool = NodePool::new("general", serde_json::from_value(spec).unwrap());
+            pool.metadata.generation = Some(generation);
+            let pools = Arc::new(BTreeMap::from([("general".to_owned(), Arc::new(pool))]));
+            let known = Learnt { refusals: &refusals, refused: 0, paused: 0, disputed: Vec::new() };
+            digest(&State { pools, ..state.clone() }, &usable, &known, 1)
+        };
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+    }
+
+    #[test]
     fn how_far_nodes_of_a_gang_are_calls_for_no_round() {
         let launched = |one: &mut Batch| one.status.phase = BatchPhase::Launched;
         assert_eq!(batch(false, launched), batch(false, |_| {}));

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use muster_api::batch_state;
@@ -77,6 +78,8 @@ pub(in crate::provisioner) struct Seen {
     pub(in crate::provisioner) changed: bool,
     /// A watch is too old for it to be trusted.
     pub(in crate::provisioner) stale: bool,
+    /// When all answered again after one was.
+    pub(in crate::provisioner) regained: Option<Timestamp>,
 }
 
 /// Everything the worker of one term knows.
@@ -163,7 +166,7 @@ impl Worker {
         &mut self,
         context: &Arc<Context>,
         state: &Arc<State>,
-        Seen { changed, stale }: Seen,
+        Seen { changed, stale, regained }: Seen,
         term: &CancellationToken,
     ) {
         self.changes = self.changes.wrapping_add(u64::from(changed));
@@ -186,6 +189,7 @@ impl Worker {
             busy: &asleep,
             snapshot: &state.snapshot,
             stale,
+            regained,
             supply: &shelves,
             settings: &context.batch_settings,
             now: context.clock.now(),

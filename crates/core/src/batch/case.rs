@@ -19,6 +19,9 @@ use crate::model::names::{InstanceId, NodeName};
 use crate::model::node::Node;
 use crate::model::tags::{BatchTags, Tags};
 
+/// What a kubelet has to register in, from when the API server answers again.
+const REGAINED: SignedDuration = SignedDuration::from_mins(5);
+
 /// One batch and everything that may be looked at for it.
 #[derive(Clone, Copy)]
 pub(super) struct Case<'a> {
@@ -268,6 +271,13 @@ impl<'a> Case<'a> {
     pub(super) fn join_budget(&self, status: &BatchStatus) -> SignedDuration {
         let join = self.world.supply.join(status.node_pool.as_deref());
         join.register_within.saturating_add(join.ready_within)
+    }
+
+    /// No clock of a node that joins ends before: where the API server was away kubelets could not register, and try again by
+    /// themselves.
+    pub(super) fn joins_until(&self) -> Timestamp {
+        let again = self.world.regained.and_then(|at| at.checked_add(REGAINED).ok());
+        again.unwrap_or(Timestamp::MIN)
     }
 
     // ---- Nodes -----------------------------------------------------------------------------------------------------

@@ -42,6 +42,8 @@ pub struct World<'a> {
     pub snapshot: &'a Snapshot,
     /// What is known of the cluster is too old to be trusted: only what needs none of it is decided.
     pub stale: bool,
+    /// When it could be seen again after it could not, by the provisioner's clock: no kubelet could register before.
+    pub regained: Option<Timestamp>,
     /// What pools and classes offer.
     pub supply: &'a dyn Supply,
     /// What holds for all batches.

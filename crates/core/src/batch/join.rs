@@ -23,6 +23,8 @@ pub struct JoinRules {
     pub replacements_left: u32,
     /// Everything, one replacement included, must be over by then.
     pub deadline: Timestamp,
+    /// No clock ends before: nobody could register, or say that it is ready.
+    pub not_before: Timestamp,
 }
 
 /// One instance of the batch.
@@ -164,6 +166,7 @@ pub fn judge_join(joiners: &[Joiner], rules: &JoinRules, now: Timestamp) -> Join
                 (by, JoinCause::Lacks(lacks.first().cloned().unwrap_or_else(|| "Ready".to_owned())))
             }
         };
+        let at = at.max(rules.not_before);
         if at <= now {
             failed.insert(joiner.id.clone(), cause);
         } else {
@@ -176,11 +179,12 @@ pub fn judge_join(joiners: &[Joiner], rules: &JoinRules, now: Timestamp) -> Join
     if let Some(cause) = shared_cause(&failed, joiners.len()).filter(JoinCause::is_configuration) {
         return JoinVerdict::Block { cause, failed };
     }
-    if rules.deadline <= now {
+    let deadline = rules.deadline.max(rules.not_before);
+    if deadline <= now {
         return JoinVerdict::RollBack(failed);
     }
     if failed.is_empty() {
-        return JoinVerdict::Wait(due.unwrap_or(rules.deadline).min(rules.deadline));
+        return JoinVerdict::Wait(due.unwrap_or(deadline).min(deadline));
     }
     let few = u32::try_from(failed.len()).is_ok_and(|failed| failed <= rules.replacements_left);
     if few { JoinVerdict::Replace(failed) } else { JoinVerdict::RollBack(failed) }
@@ -239,6 +243,7 @@ mod tests {
             ready_within: SignedDuration::from_mins(10),
             replacements_left,
             deadline: at(3_000),
+            not_before: Timestamp::MIN,
         }
     }
 
@@ -325,6 +330,18 @@ mod tests {
         let mut batch = with(ready(7), &[JoinStage::Running]);
         batch[7].launched = at(500);
         assert_eq!(judge_join(&batch, &rules(0), at(700)), JoinVerdict::Wait(at(500 + 900)));
+    }
+
+    #[test]
+    fn no_clock_ends_while_nobody_can_register() {
+        let until = |seconds| JoinRules { not_before: at(seconds), ..rules(1) };
+        let joiners = with(vec![JoinStage::Running; 3], &[lacking("Ready")]);
+        let judged = |rules: &JoinRules, now| judge_join(&joiners, rules, at(now));
+        assert!(!matches!(judged(&rules(1), 900), JoinVerdict::Wait(_)), "a clock has run out");
+        assert_eq!(judged(&until(5_000), 900), JoinVerdict::Wait(at(5_000)));
+        assert_eq!(judged(&until(5_000), 4_999), JoinVerdict::Wait(at(5_000)), "nor has the one of all");
+        assert_eq!(judged(&until(5_000), 5_000), judged(&rules(1), 5_000));
+        assert_eq!(judged(&until(10), 50), judged(&rules(1), 50), "what was before changes nothing");
     }
 
     #[test]

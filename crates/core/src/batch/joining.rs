@@ -115,6 +115,7 @@ fn clocks(case: &Case<'_>, status: &BatchStatus) -> JoinRules {
         replacements_left: if probe::is_alone(status) { 0 } else { left },
         // Each replacement has the clocks once more; `maxReplacements` bounds how often.
         deadline: launched.and_then(|at| at.saturating_add(all).ok()).unwrap_or(Timestamp::MAX),
+        not_before: case.joins_until(),
     }
 }
 

@@ -529,6 +529,7 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
             let cause = if ran { JoinCause::NeverRegistered } else { JoinCause::NeverRan };
             (after(launched, clocks.register_within), cause)
         };
+        let by = by.max(case.joins_until());
         if by <= now {
             joined.failed.insert(instance.id.clone(), cause);
         } else {

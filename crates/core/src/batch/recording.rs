@@ -35,6 +35,8 @@ pub struct RecordedBatches {
     snapshot: Snapshot,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     stale: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    regained: Option<Timestamp>,
     answers: BTreeMap<String, Answer>,
     settings: Settings,
     now: Timestamp,
@@ -72,6 +74,7 @@ pub fn recorded_pass(world: &World<'_>) -> (Vec<Decision>, Option<RecordedBatche
         busy: world.busy.clone(),
         snapshot: world.snapshot.clone(),
         stale: world.stale,
+        regained: world.regained,
         answers: listening.heard.into_inner(),
         settings: world.settings.clone(),
         now: world.now,
@@ -97,6 +100,7 @@ impl RecordedBatches {
             busy: &self.busy,
             snapshot: &self.snapshot,
             stale: self.stale,
+            regained: self.regained,
             supply: &recited,
             settings: &self.settings,
             now: self.now,

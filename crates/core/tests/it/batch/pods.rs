@@ -151,6 +151,7 @@ impl Setup {
             busy: &BTreeSet::new(),
             snapshot: &view.snapshot,
             stale: false,
+            regained: None,
             supply: &supply,
             settings: &settings(),
             now: at(self.now),

@@ -193,6 +193,7 @@ impl Worker {
             busy: &busy,
             snapshot: &self.view.snapshot,
             stale: false,
+            regained: None,
             supply: &supply,
             settings: &self.settings,
             now,

@@ -16,8 +16,8 @@ use muster_core::model::node::Node;
 use muster_core::topology::{Level, NETWORK_LAYER_KEYS};
 
 use super::super::cluster::{BOOKING, PENDING};
-use super::compare;
 use super::scene::{NOW, Scene, attempt, having, instances, lose, loss, member, node, single, taint};
+use super::{compare, written};
 use crate::world::{self, at};
 
 const RUNNING: InstanceState = InstanceState::Running;
@@ -237,6 +237,17 @@ fn late(registered: i64, launched: i64) -> Scene {
         one.nodes = vec![node("i-1"), node("i-2")];
         one.says.join.max_replacements = "2".to_owned();
     })
+}
+
+#[test]
+fn no_node_of_a_gang_is_replaced_that_could_not_register_while_the_api_server_was_away() {
+    for scene in [late(300, 400), late(100, 1500)] {
+        let again = |seconds: i64| scene.clone().with(|one| one.regained = Some(at(NOW - seconds)));
+        let kept = again(299).decide();
+        assert!(kept.change.is_none() && kept.looks.is_empty(), "{kept:?}");
+        assert_eq!(written::decision(&again(300)), written::decision(&scene));
+        assert_ne!(written::decision(&again(299)), written::decision(&scene), "a clock has run out");
+    }
 }
 
 #[test]

@@ -35,6 +35,7 @@ fn batches_that_have_begun_are_decided_about_first_and_then_the_older_ones() {
         busy: &BTreeSet::from(["f-1".to_owned()]),
         snapshot: &snapshot,
         stale: false,
+        regained: None,
         supply: &Says::default(),
         settings: &settings(),
         now: at(NOW),

@@ -14,7 +14,7 @@ use muster_core::offering::{CeilingScope, Exclusion};
 
 use super::super::cluster::UNREGISTERED;
 use super::scene::{NOW, Scene, after, excluding, having, lose, ranked, ranking, single};
-use super::{compare, launching};
+use super::{compare, launching, written};
 use crate::world::at;
 
 const SIX: [&str; 6] = ["i-1", "i-2", "i-3", "i-4", "i-5", "i-6"];
@@ -178,6 +178,19 @@ fn each_of_its_nodes_joins_serves_and_fails_by_itself() {
         ("a Node is gone, and another instance has its name", two().renamed("i-1")),
     ];
     compare("ordinary-serving", &rows);
+}
+
+#[test]
+fn no_node_is_given_up_that_could_not_register_while_the_api_server_was_away() {
+    let never = unready(900, 30).with(|one| drop(one.nodes.remove(1)));
+    let never = never.saw(Look::Console(InstanceId::from("i-2")), Sight::Console(Some("login:".to_owned())));
+    for scene in [never, unready(800, 600)] {
+        let again = |seconds: i64| scene.clone().with(|one| one.regained = Some(at(NOW - seconds)));
+        let kept = again(299).decide();
+        assert!(kept.change.is_none() && kept.converge.is_empty() && kept.looks.is_empty(), "{kept:?}");
+        assert_eq!(written::decision(&again(300)), written::decision(&scene));
+        assert_ne!(written::decision(&again(299)), written::decision(&scene), "a clock has run out");
+    }
 }
 
 /// A status with the progress of its nodes was decided so many milliseconds ago.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use muster_core::batch::{
     Change, DecidedBatches, Decision, Done, Look, Made, Memory, Sight, World, pass, recorded_pass,
 };
@@ -49,6 +50,8 @@ pub(super) struct Scene {
     pub(super) dry_run: bool,
     /// The cluster is not seen any more.
     pub(super) stale: bool,
+    /// Since when it is again.
+    pub(super) regained: Option<Timestamp>,
 }
 
 impl Scene {
@@ -71,6 +74,7 @@ impl Scene {
             waiting: Vec::new(),
             dry_run: false,
             stale: false,
+            regained: None,
         }
     }
 
@@ -183,6 +187,7 @@ impl Scene {
             busy: &busy,
             snapshot: &snapshot,
             stale: self.stale,
+            regained: self.regained,
             supply: &self.says,
             settings: &settings,
             now: at(NOW),
