@@ -8,6 +8,7 @@
 //! that `muster plan` proves for the same pods; 260 MiB; half a core. Five hundred nodes may wait for EC2's buckets, and for nothing else:
 //! the pods wait in the other cluster too while the same nodes register and get Ready when they did here, and allowed are the time in which
 //! pods are collected, that between EC2's launches, until the first machine registers, and 1.25 times from there to the last pod.
+//! In the end the pods of `mix` are all deleted: their nodes may take `consolidateAfter`, half a minute, and EC2's time to be gone.
 //!
 //! In the environment: `PODS` (1,000), `ROWS` (a list out of `mix`, `spread`, `deployments`, `apart`, `nodes`; and `waiting`, which takes a
 //! quarter of an hour and is run by name only, with `NOWHERE` and `AT_LIMIT` pods), `MUSTER` (another `muster` binary), `JSON` (a file
@@ -17,6 +18,7 @@
 
 mod case;
 mod cloud;
+mod emptying;
 #[path = "../load/machine.rs"]
 mod machine;
 mod waiting;
@@ -38,6 +40,7 @@ use muster::testbed::{
 use serde_json::{Value, json};
 
 use case::Case;
+use emptying::Emptied;
 use machine::{CREATORS, Cpu, DEADLINE, NAMESPACE, cpu, create, memory_of, post};
 
 /// For how long pods are collected: so long after the last one, and so long at most, as the shipped configuration has it.
@@ -91,6 +94,8 @@ struct Outcome {
     /// MiB of Muster at its peak.
     memory: u64,
     cpu: Cpu,
+    /// From the last pod to the last node, where all pods are deleted.
+    emptied: Option<Emptied>,
 }
 
 #[tokio::main]
@@ -170,6 +175,7 @@ impl Bench {
         let launched = cloud::launched(&stack).await?;
         let bound = cloud::bound(self, &stack, &placed).await?;
         let registrations = if case == Case::Nodes { Some(cloud::registrations(&stack, &nodes).await?) } else { None };
+        let emptied = if case == Case::Mix { Some(emptying::run(&stack).await?) } else { None };
         drop(stack);
         let same = case.objects_alone(pods);
         let (stock, unplaced) = self.stock(&nodes, &same, count).await?;
@@ -190,6 +196,7 @@ impl Bench {
             bound,
             memory,
             cpu: [0, 1, 2, 3].map(|at| after[at].saturating_sub(before[at])),
+            emptied,
         })
     }
 
@@ -322,11 +329,11 @@ impl Outcome {
         self.cost.saturating_mul(100).div_ceil(self.bound.max(1))
     }
 
-    fn lines(&self) -> [String; 3] {
+    fn lines(&self) -> Vec<String> {
         let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
         let dollars = |micros: u64| format!("${}.{:03}/h", micros / 1_000_000, micros % 1_000_000 / 1_000);
         let over = self.cost.saturating_sub(self.bound).saturating_mul(10_000) / self.bound.max(1);
-        [
+        let mut lines = vec![
             format!(
                 "the last pod runs after {} ({} allowed: pods are collected for {}, {})",
                 seconds(self.ran),
@@ -369,7 +376,11 @@ impl Outcome {
                 self.cpu[2] / 100,
                 self.cpu[3] / 100
             ),
-        ]
+        ];
+        lines.extend(self.emptied.map(|Emptied { took, allowed }| {
+            format!("all pods deleted, the last node is gone after {} ({} allowed)", seconds(took), seconds(allowed))
+        }));
+        lines
     }
 
     /// What is more than allowed.
@@ -384,6 +395,13 @@ impl Outcome {
         }
         if self.percent_of_bound() > OF_BOUND {
             missed.push(format!("{} % of the bound", self.percent_of_bound()));
+        }
+        if let Some(Emptied { took, allowed }) = self.emptied.filter(|emptied| emptied.took > emptied.allowed) {
+            missed.push(format!(
+                "nodes are gone after {:.1} s, and {:.1} s are allowed",
+                took.as_secs_f64(),
+                allowed.as_secs_f64()
+            ));
         }
         if self.memory > MEMORY {
             missed.push(format!("{} MiB", self.memory));
@@ -402,6 +420,7 @@ impl Outcome {
             "stockMilliseconds": millis(self.stock),
             "stockUnplaced": self.unplaced,
             "stockJoiningMilliseconds": self.joining.map(millis),
+            "emptiedMilliseconds": self.emptied.map(|emptied| millis(emptied.took)),
             "launchingMilliseconds": millis(self.launching),
             "nodes": self.nodes,
             "launches": self.launches,

@@ -272,7 +272,7 @@ async fn pods_spread_over_hosts_share_as_few_nodes_as_hold_them_and_a_larger_dep
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gang_and_a_deployment_share_a_limit_that_is_never_passed() {
+async fn a_gang_and_a_deployment_share_a_limit_that_is_never_passed_and_whoever_waits_is_served_once_it_is_raised() {
     let Some(stack) = provisioning(&hosts(20, 20), &general(&["us-east-1a"], &json!({"nodes": 3}), "1s")).await else {
         return;
     };
@@ -283,22 +283,40 @@ async fn a_gang_and_a_deployment_share_a_limit_that_is_never_passed() {
     deploy(&stack, "shop", 10, "1500m", "3Gi").await;
 
     all_run(&stack, "ml", "train", 2).await;
-    let most = eventually(DEADLINE, "the Deployment to use what is left", || async {
-        let most = live(&stack).await.len();
-        let running = pods(&stack, "shop").await.iter().filter(|pod| runs(pod)).count();
-        if running == 5 { Ok(Some(most)) } else { Err(format!("{running} run on {most}")) }
-    })
-    .await
-    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
-    assert_eq!(most, 3);
+    let five_run = async |name: &'static str| {
+        let stack = &stack;
+        eventually(DEADLINE, &format!("{name} to use what is left"), || async move {
+            let most = live(stack).await.len();
+            let running = pods(stack, name).await.iter().filter(|pod| runs(pod)).count();
+            if running == 5 { Ok(Some(most)) } else { Err(format!("{running} run on {most}")) }
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)))
+    };
+    assert_eq!(five_run("shop").await, 3);
 
     delete_job(&stack, "train").await;
     all_serve(&stack, "shop", 10).await;
-    scale(&stack, "shop", 0).await;
+    deploy(&stack, "more", 10, "1500m", "3Gi").await;
+    assert_eq!(five_run("more").await, 3);
+    assert_eq!(most_at_once(&stack).await, 3);
+
+    let raised = json!({"spec": {"limits": {"nodes": 4}}});
+    let pools: Api<NodePool> = Api::all(client);
+    pools.patch("general", &PatchParams::default(), &Patch::Merge(&raised)).await.unwrap();
+    all_serve(&stack, "more", 10).await;
+    for name in ["shop", "more"] {
+        scale(&stack, name, 0).await;
+    }
     everything_is_terminated(&stack).await;
-    // The journal knows every moment: what was launched less what was ended.
+    assert_eq!(most_at_once(&stack).await, 4);
+    no_errors(&stack);
+}
+
+/// How many instances there were at the fullest moment that the journal knows: what was launched less what was ended.
+async fn most_at_once(stack: &Stack) -> usize {
     let (mut running, mut most) = (BTreeSet::new(), 0);
-    for entry in journal(&stack, 0).await {
+    for entry in journal(stack, 0).await {
         let ids = instances(&entry).into_iter().map(str::to_owned);
         match entry["operation"].as_str() {
             Some("CreateFleet" | "RunInstances") => running.extend(ids),
@@ -309,8 +327,7 @@ async fn a_gang_and_a_deployment_share_a_limit_that_is_never_passed() {
         }
         most = most.max(running.len());
     }
-    assert_eq!(most, 3);
-    no_errors(&stack);
+    most
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -55,6 +55,45 @@ fn the_permissions_that_are_asked_for_at_the_start_are_those_of_the_shipped_role
 }
 
 #[test]
+fn nothing_may_be_written_but_what_muster_writes_and_nothing_secret_be_read() {
+    let permissions = muster::permissions::permissions().unwrap();
+    let reads = |verb: &str| matches!(verb, "get" | "list" | "watch");
+    let writes: BTreeSet<String> =
+        permissions.iter().filter(|right| !reads(&right.verb)).map(ToString::to_string).collect();
+    let crds = ["gangs", "nodebatches"];
+    let of_crds = crds.iter().flat_map(|plural| {
+        let own = ["create", "update", "patch", "delete"].map(|verb| format!("{verb} {plural}.muster.dev"));
+        own.into_iter().chain(["update", "patch"].map(|verb| format!("{verb} {plural}/status.muster.dev")))
+    });
+    let of_people = ["nodepools", "ec2nodeclasses"]
+        .iter()
+        .flat_map(|plural| ["update", "patch"].map(|verb| format!("{verb} {plural}/status.muster.dev")));
+    let known = [
+        "patch pods",
+        "patch pods/status",
+        "create pods/binding",
+        "create pods/eviction",
+        "delete pods",
+        "patch nodes",
+        "delete nodes",
+        "update provisioningrequests/status.autoscaling.x-k8s.io",
+        "patch provisioningrequests/status.autoscaling.x-k8s.io",
+        "create events",
+        "patch events",
+        "create events.events.k8s.io",
+        "patch events.events.k8s.io",
+        "create leases.coordination.k8s.io",
+        "update leases.coordination.k8s.io",
+        "patch leases.coordination.k8s.io",
+    ];
+    let known: BTreeSet<String> = known.map(str::to_owned).into_iter().chain(of_crds).chain(of_people).collect();
+    assert_eq!(writes, known);
+    let wide = |text: &str| matches!(text, "*" | "secrets" | "configmaps" | "serviceaccounts/token");
+    let too_much = permissions.iter().filter(|right| wide(&right.verb) || wide(&right.resource) || wide(&right.group));
+    assert_eq!(too_much.map(ToString::to_string).collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+#[test]
 fn what_the_charts_share_with_the_kustomization_is_the_same_to_the_byte() {
     let read = |path: &str| std::fs::read_to_string(repository().join(path)).unwrap();
     let mut pairs = vec![

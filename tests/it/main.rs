@@ -36,3 +36,5 @@ mod published;
 mod serving;
 #[cfg(test)]
 mod tidy;
+#[cfg(test)]
+mod unwitnessed;

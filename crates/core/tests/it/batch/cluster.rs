@@ -360,6 +360,10 @@ impl Cluster {
             let batch = vm.instance.tags.get(TAG_BATCH).map_or("", String::as_str);
             node.labels.insert(TAG_BATCH.into(), batch.into());
             let cpu = self.ordinary.get(&vm.instance.instance_type).copied();
+            if cpu.is_none() && !self.ordinary.is_empty() {
+                // A member fills its node.
+                node.allocatable.set("cpu", 1_000);
+            }
             let (taint, effect) = match cpu {
                 None => (PENDING, TaintEffect::NoSchedule),
                 Some(cpu) => {

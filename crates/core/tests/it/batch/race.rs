@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::claim;
 use muster_core::ec2::CapacityType;
 use muster_core::model::batch::{BatchOffer, BatchPhase, BatchSpec, Owner, OwnerRef};
@@ -16,6 +16,7 @@ use super::cluster::{Actor, Cluster, Manners};
 use super::draw;
 use super::ec2::{Ec2, Habits};
 use super::history::{History, Lease};
+use super::services;
 use super::supply::PoolDef;
 use crate::world::{at, key};
 
@@ -23,6 +24,7 @@ use crate::world::{at, key};
 const SEEDS: u64 = 200;
 const GANGS: usize = 8;
 const REQUESTS: usize = 4;
+const DEPLOYMENTS: usize = 50;
 const POOL: &str = "p0";
 /// What limits are of, and how much of it a node takes.
 pub(super) const RESOURCES: [(&str, i64); 4] =
@@ -63,10 +65,18 @@ fn pool(scarce: Scarce, rng: &mut ChaCha8Rng) -> PoolDef {
     }
 }
 
-/// A world in which nothing is scarce but what is named.
-fn world(seed: u64, scarce: Scarce) -> History {
+/// The type that nodes for pods of no gang are of, and the milli-CPUs of each.
+const FOR_PODS: (&str, i64) = ("p0.large", 4_000);
+
+/// A world in which nothing is scarce but what is named, `with_pods`: for pods of no gang too.
+fn world(seed: u64, scarce: Scarce, with_pods: bool) -> History {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut catalogue = draw::catalogue(vec![pool(scarce, &mut rng)]);
+    let mut pool = pool(scarce, &mut rng);
+    if with_pods {
+        (pool.also, pool.cpu) = (vec![FOR_PODS.0.to_owned()], Some(FOR_PODS.1));
+    }
+    let mut catalogue = draw::catalogue(vec![pool]);
+    catalogue.prices.set(FOR_PODS.0, None, CapacityType::OnDemand, draw::PRICE / 2);
     if scarce == Scarce::DollarsOfAll {
         catalogue.ceiling = Ceiling::At(draw::PRICE * rng.random_range(5..16));
     }
@@ -80,7 +90,9 @@ fn world(seed: u64, scarce: Scarce) -> History {
         groups: 500,
     };
     let mut ec2 = Ec2::new(at(0), habits);
-    ec2.free.insert(("p0.48xlarge".to_owned(), "a".to_owned()), vec![1000]);
+    for name in ["p0.48xlarge", FOR_PODS.0] {
+        ec2.free.insert((name.to_owned(), "a".to_owned()), vec![1000]);
+    }
     let manners = Manners {
         never_registers: 0.0,
         never_ready: 0.0,
@@ -91,27 +103,55 @@ fn world(seed: u64, scarce: Scarce) -> History {
     };
     let mut cluster = Cluster::new(at(0), manners);
     for number in 0..GANGS + REQUESTS {
-        let name = format!("g{number:02}");
-        let of_batch = format!("{name}-1");
         let count = rng.random_range(1..=6);
-        let mut actor = Actor::new(&name, &of_batch, usize::try_from(count).unwrap(), at(100_000));
-        let owner = if number < GANGS {
-            Owner::Gang(OwnerRef { key: key(&name), uid: actor.gang.uid.to_string() })
-        } else {
+        let asks = if number < GANGS { Asks::Gang } else { Asks::Request };
+        let from = at(rng.random_range(0..3));
+        submit(&mut cluster, (POOL, "p0.48xlarge"), number, asks, count, from);
+    }
+    if with_pods {
+        cluster.ordinary.insert(FOR_PODS.0.to_owned(), FOR_PODS.1);
+    }
+    let mut sim = History::of(seed, (ec2, cluster, catalogue), rng);
+    sim.undisturbed = true;
+    if with_pods {
+        sim.services = Some(Box::default());
+    }
+    sim
+}
+
+/// Who asks for nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asks {
+    Gang,
+    Request,
+}
+
+/// A gang or a ProvisioningRequest of a number, with its NodeBatch.
+pub(super) fn submit(
+    cluster: &mut Cluster,
+    (pool, instance_type): (&str, &str),
+    number: usize,
+    asks: Asks,
+    count: u32,
+    from: Timestamp,
+) {
+    let name = format!("g{number:02}");
+    let of_batch = format!("{name}-1");
+    let mut actor = Actor::new(&name, &of_batch, usize::try_from(count).unwrap(), at(100_000));
+    let owner = match asks {
+        Asks::Gang => Owner::Gang(OwnerRef { key: key(&name), uid: actor.gang.uid.to_string() }),
+        Asks::Request => {
             let request = format!("r{number}");
             actor.request = Some(request.clone());
             cluster.requests.insert(format!("{request}-uid"));
             Owner::Request(OwnerRef { key: key(&request), uid: format!("{request}-uid") })
-        };
-        let offer = BatchOffer { node_pool: POOL.to_owned(), instance_type: "p0.48xlarge".to_owned(), count };
-        let spec =
-            BatchSpec { node_pools: vec![POOL.to_owned()], count, owner, offers: vec![offer], ..BatchSpec::default() };
-        cluster.put(draw::batch(&of_batch, spec, at(rng.random_range(0..3))));
-        cluster.actors.insert(name, actor);
-    }
-    let mut sim = History::of(seed, (ec2, cluster, catalogue), rng);
-    sim.undisturbed = true;
-    sim
+        }
+    };
+    let offer = BatchOffer { node_pool: pool.to_owned(), instance_type: instance_type.to_owned(), count };
+    let spec =
+        BatchSpec { node_pools: vec![pool.to_owned()], count, owner, offers: vec![offer], ..BatchSpec::default() };
+    cluster.put(draw::batch(&of_batch, spec, from));
+    cluster.actors.insert(name, actor);
 }
 
 /// What of the scarce is there: nodes, or micro-dollars per hour.
@@ -180,7 +220,7 @@ fn is_used_up(sim: &History) -> Result<i64, String> {
 /// The race of one seed. The answer is what was left of the limit, at the start and after some have ended, and whether a
 /// request had nodes.
 fn race(seed: u64, scarce: Scarce) -> Result<(i64, i64, bool), String> {
-    let mut sim = world(seed, scarce);
+    let mut sim = world(seed, scarce, false);
     let mut lease = Lease::default();
     // Crashes and faults at first; who was refused has waited out its pause after that.
     live(&mut sim, &mut lease, 100)?;
@@ -199,6 +239,61 @@ fn race(seed: u64, scarce: Scarce) -> Result<(i64, i64, bool), String> {
     }
     live(&mut sim, &mut lease, 4000)?;
     Ok((left, is_used_up(&sim)?, request))
+}
+
+/// The race of one seed with fifty Deployments beside the gangs and requests. The answer is how often the limit was used to the last
+/// node, and whether pods had nodes.
+fn race_with_pods(seed: u64, scarce: Scarce) -> Result<(u32, bool), String> {
+    let mut sim = world(seed, scarce, true);
+    for number in 0..DEPLOYMENTS {
+        let milli_cpu = [900, 1_700, 3_500][sim.rng.random_range(0..3)];
+        let replicas = sim.rng.random_range(1..3);
+        services::deploy(&mut sim, &format!("d{number}"), milli_cpu, replicas);
+    }
+    let mut lease = Lease::default();
+    live(&mut sim, &mut lease, 100)?;
+    sim.dice.calm = true;
+    live(&mut sim, &mut lease, 1500)?;
+    let full = |sim: &History| {
+        let left = is_used_up(sim)?;
+        match services::waiting(sim) {
+            Some(pod) if left > 0 => Err(format!("{left} more nodes may come, and pod {pod} waits at {}", sim.now)),
+            Some(_) | None => Ok(u32::from(left == 0)),
+        }
+    };
+    let mut used = full(&sim)?;
+    let had = sim.cluster.batches.values().any(|(_, batch)| batch.spec.owner == Owner::Pods);
+    // Some of each end: what they had goes to who waits.
+    let begun = |sim: &History, number: usize| {
+        let batch = sim.cluster.batches.get(&format!("g{number:02}-1"));
+        batch.is_some_and(|(_, batch)| batch.status.phase != BatchPhase::Pending)
+    };
+    for number in (0..GANGS + REQUESTS).filter(|number| begun(&sim, *number)).take(1).collect::<Vec<_>>() {
+        let History { cluster, rng, .. } = &mut sim;
+        cluster.end(&format!("g{number:02}"), rng);
+    }
+    for number in 0..DEPLOYMENTS / 2 {
+        services::scale_to_zero(&mut sim, number);
+    }
+    live(&mut sim, &mut lease, 4000)?;
+    used += full(&sim)?;
+    Ok((used, had))
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "how often the limit was used up belongs to the evidence")]
+fn eight_gangs_fifty_deployments_and_four_requests_use_one_limit_up_and_never_pass_it() {
+    let (mut full, mut had, mut wrong) = (0, 0, Vec::new());
+    let seeds = (SEEDS / 2).min(super::histories());
+    for (seed, (limited, each)) in (0..seeds).zip(RESOURCES.into_iter().cycle()) {
+        match race_with_pods(seed, Scarce::Of(limited, each)) {
+            Ok((used, pods)) => (full, had) = (full + used, had + u32::from(pods)),
+            Err(what) => wrong.push(format!("{limited}, seed {seed}: {what}")),
+        }
+    }
+    eprintln!("{seeds} races: used to the last node {full} times of {}; pods had nodes in {had}", 2 * seeds);
+    assert!(wrong.is_empty(), "{} races went wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(full > 0 && had > 0, "{full} times to the last node, {had} with nodes for pods");
 }
 
 #[test]

@@ -182,10 +182,10 @@ fn offers(sim: &History, lessons: &Lessons, left: &Ledger) -> (Vec<Pool>, Vec<Of
     let (mut pools, mut offers) = (Vec::new(), Vec::new());
     for (index, pool) in sim.catalogue.pools.iter().enumerate() {
         let Some(cpu) = pool.cpu else { continue };
+        // Some are for gangs alone.
+        let types = pool.types().filter(|name| sim.cluster.ordinary.contains_key(*name));
         let ways = pool.zones.iter().flat_map(|zone| pool.capacity_types.iter().map(move |one| (zone, *one)));
-        for (instance_type, (zone, capacity_type)) in
-            pool.types().flat_map(|name| ways.clone().map(move |way| (name, way)))
-        {
+        for (instance_type, (zone, capacity_type)) in types.flat_map(|name| ways.clone().map(move |way| (name, way))) {
             let mut node = world::node(instance_type, 0);
             node.labels.insert(ZONE.into(), zone.as_str().into());
             node.labels.insert(TYPE.into(), instance_type.as_str().into());

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use muster_core::batch::{JoinClocks, cost, dollars};
 use muster_core::ec2::CapacityType;
-use muster_core::model::gang::{Foreign, Pod};
+use muster_core::model::gang::{Foreign, Membership, Phase, Pod};
 use muster_core::model::names::InstanceId;
 use muster_core::model::pod::Shape;
 use muster_core::model::resources::Resources;
@@ -23,7 +23,7 @@ use super::draw;
 use super::ec2::{Ec2, Habits};
 use super::history::{History, Lease};
 use super::kube_scheduler::KubeScheduler;
-use super::race::RESOURCES;
+use super::race::{Asks, RESOURCES, submit};
 use super::supply::PoolDef;
 use crate::world::{self, at};
 
@@ -167,6 +167,21 @@ fn pool(name: &str, cpu: i64, limit: i64, capacity_types: &[CapacityType], rng: 
     }
 }
 
+/// The pool of gangs, and its type.
+const FOR_GANGS: (&str, &str) = ("gpu", "gpu.large");
+
+/// The same with a pool for gangs.
+fn world_with_gangs(seed: u64) -> History {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let on_demand = [CapacityType::OnDemand];
+    let pools = vec![
+        pool("small", 4_000, 100, &on_demand, &mut rng),
+        pool("large", 16_000, 100, &on_demand, &mut rng),
+        PoolDef { also: Vec::new(), cpu: None, ..pool(FOR_GANGS.0, 0, 100, &on_demand, &mut rng) },
+    ];
+    of_pools(seed, pools, rng)
+}
+
 /// An empty cluster with pools of 4 and 16 CPUs, of which EC2 has plenty.
 fn world(seed: u64, limit: i64, capacity_types: &[CapacityType]) -> History {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -216,7 +231,7 @@ fn of_pools(seed: u64, pools: Vec<PoolDef>, mut rng: ChaCha8Rng) -> History {
     };
     let mut cluster = Cluster::new(at(0), manners);
     for pool in &catalogue.pools {
-        cluster.ordinary.extend(pool.types().map(|name| (name.clone(), pool.cpu.unwrap())));
+        cluster.ordinary.extend(pool.types().filter_map(|name| Some((name.clone(), pool.cpu?))));
     }
     let mut sim = History::of(seed, (ec2, cluster, catalogue), rng);
     sim.undisturbed = true;
@@ -234,6 +249,22 @@ fn live(sim: &mut History, lease: &mut Lease, until: Timestamp) -> Result<(), St
         }
     }
     Ok(())
+}
+
+/// A Deployment comes.
+pub(super) fn deploy(sim: &mut History, name: &str, milli_cpu: i64, replicas: usize) {
+    services(sim).deployments.push(Deployment::new(name, milli_cpu, replicas));
+}
+
+/// The Deployment of a number is scaled to nothing.
+pub(super) fn scale_to_zero(sim: &mut History, number: usize) {
+    services(sim).deployments[number].replicas = 0;
+}
+
+/// The name of a pod of no gang that waits.
+pub(super) fn waiting(sim: &History) -> Option<String> {
+    let waits = |pod: &&Pod| pod.membership == Membership::Single && pod.is_live() && pod.node.is_none();
+    sim.cluster.pods.values().find(waits).map(|pod| pod.key.name.to_string())
 }
 
 fn services(sim: &mut History) -> &mut Services {
@@ -330,16 +361,30 @@ struct Grown {
     /// Pods that nodes were launched for, and how many of them stand where they were planned.
     places: u32,
     taken: u32,
+    gangs: usize,
 }
 
-/// Deployments that only grow, and everything goes well: whoever waits is served in time, and nothing more is launched once everybody
+/// Deployments that only grow, Jobs and gangs that come and end, and everything goes well: whoever waits is served in time, and nothing more is launched once everybody
 /// runs.
 fn grows(seed: u64) -> Result<Grown, String> {
-    let mut sim = world(seed, 100, &[CapacityType::OnDemand]);
+    let mut sim = world_with_gangs(seed);
     sim.dice.calm = true;
     let mut lease = Lease::default();
+    let mut gangs = 0;
     for _ in 0..sim.rng.random_range(1..6) {
-        grow(&mut sim, None);
+        // Jobs end when everybody runs: what they leave free before that is taken by whoever waits for a node of its own.
+        let runs_for = sim.rng.random_bool(0.3).then(|| SignedDuration::from_secs(sim.rng.random_range(1_200..3_000)));
+        grow(&mut sim, runs_for);
+        if sim.rng.random_bool(0.6) {
+            let (count, now) = (sim.rng.random_range(1..5), sim.now);
+            submit(&mut sim.cluster, FOR_GANGS, gangs, Asks::Gang, count, now);
+            gangs += 1;
+        }
+        if gangs > 0 && sim.rng.random_bool(0.2) {
+            let name = format!("g{:02}", sim.rng.random_range(0..gangs));
+            let History { cluster, rng, .. } = &mut sim;
+            cluster.end(&name, rng);
+        }
         let until = sim.now + SignedDuration::from_secs(sim.rng.random_range(1..200));
         live(&mut sim, &mut lease, until)?;
     }
@@ -361,10 +406,23 @@ fn grows(seed: u64) -> Result<Grown, String> {
     if sim.ec2.launches.len() > launched {
         return Err("something is launched although everybody runs".to_owned());
     }
-    let (nodes, never) = unused(&mut sim);
+    let waits = |phase: Option<Phase>| !matches!(phase, Some(Phase::Bound | Phase::Finished));
+    if let Some(actor) = sim.cluster.actors.values().find(|actor| waits(actor.gang.phase)) {
+        return Err(format!("gang {} waits", actor.gang.key.name));
+    }
+    let (nodes, mut never) = unused(&mut sim);
+    // Those of gangs are their members', which nobody binds here.
+    let of_gang = |id: &InstanceId| sim.ec2.vms[id].instance.instance_type == FOR_GANGS.1;
+    let for_gangs = sim.ec2.vms.keys().filter(|id| of_gang(id)).count();
+    never.retain(|id| !of_gang(id));
+    let nodes = nodes - for_gangs;
     let (places, taken) = taken(&sim);
+    for name in sim.cluster.actors.keys().cloned().collect::<Vec<_>>() {
+        let History { cluster, rng, .. } = &mut sim;
+        cluster.end(&name, rng);
+    }
     ends(&mut sim, &mut lease)?;
-    Ok(Grown { nodes, never: never.len(), places, taken })
+    Ok(Grown { nodes, never: never.len(), places, taken, gangs })
 }
 
 /// Deployments of two schedulers grow, of which one asks nobody: whoever waits is served all the same, and nothing more is launched
@@ -659,10 +717,10 @@ fn all<T>(seeds: u64, run: impl Fn(u64) -> Result<T, String>) -> Vec<T> {
 fn deployments_that_grow_are_served_in_time_and_hardly_a_node_is_launched_in_vain() {
     let lives = all(200, grows);
     let sum = |of: fn(&Grown) -> usize| lives.iter().map(of).sum::<usize>();
-    let (nodes, never) = (sum(|one| one.nodes), sum(|one| one.never));
+    let (nodes, never, gangs) = (sum(|one| one.nodes), sum(|one| one.never), sum(|one| one.gangs));
     let (places, taken) = lives.iter().fold((0, 0), |sum, one| (sum.0 + one.places, sum.1 + one.taken));
     eprintln!(
-        "{} histories, {nodes} nodes, {never} of which never held a pod; {taken} of {places} pods stand where they were planned",
+        "{} histories with {gangs} gangs, {nodes} nodes, {never} of which never held a pod; {taken} of {places} pods stand where they were planned",
         lives.len()
     );
     assert!(200 * never <= nodes, "{never} of {nodes} nodes never held a pod");
