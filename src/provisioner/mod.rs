@@ -254,8 +254,7 @@ impl Provisioner {
         let mut catching_up: JoinSet<Term> = JoinSet::new();
         let mut worker = Worker::default();
         let mut unseen = None;
-        // When watches answered again, of whoever led meanwhile.
-        let (mut blind, mut regained) = (false, None);
+        let mut sight = Sight::default();
         let mut watchers: JoinSet<()> = JoinSet::new();
         let mut refresh_at = tokio::time::Instant::now();
         // When pools were last described, and whether something has changed since.
@@ -283,10 +282,7 @@ impl Provisioner {
             changes.borrow_and_update();
             let now = *self.leader.borrow_and_update();
             let stale = context.cluster.stale();
-            if blind && stale.is_none() {
-                regained = Some(context.clock.now());
-            }
-            blind = stale.is_some();
+            sight.look(stale.is_some(), context.clock.now());
             // Somebody else may have led in between.
             if now.is_none() || led.as_ref().is_some_and(|led| Some(led.term) != now) {
                 if let Some(led) = led.take() {
@@ -346,7 +342,7 @@ impl Provisioner {
             changed |= stale.is_some() != unseen.is_some();
             unseen = stale;
             let began = tokio::time::Instant::now();
-            worker.pass(&context, &state, Seen { changed, stale: blind, regained }, &led.ends);
+            worker.pass(&context, &state, Seen { changed, stale: sight.blind, regained: sight.regained }, &led.ends);
             // What a pass costs grows with the cluster: at most a tenth of the time goes there.
             rests = tokio::time::Instant::now() + MIN_INTERVAL.max(began.elapsed() * 9);
         }
@@ -407,6 +403,24 @@ impl Provisioner {
 async fn changed_after(changes: &mut channel::Receiver<u64>, after: tokio::time::Instant) -> Result<(), RecvError> {
     tokio::time::sleep_until(after).await;
     changes.changed().await
+}
+
+/// Whether the cluster is seen, whoever leads.
+#[derive(Debug, Default)]
+struct Sight {
+    /// A watch is too old.
+    blind: bool,
+    /// When all answered again after one was.
+    regained: Option<Timestamp>,
+}
+
+impl Sight {
+    fn look(&mut self, blind: bool, now: Timestamp) {
+        if self.blind && !blind {
+            self.regained = Some(now);
+        }
+        self.blind = blind;
+    }
 }
 
 /// A term in which this replica leads.
@@ -641,5 +655,28 @@ impl Context {
             }
         }
         unavailable.lapse(self.clock.now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_moment_when_watches_answer_again_is_kept_and_no_other() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut sight = Sight::default();
+        sight.look(false, at(1));
+        assert_eq!((sight.blind, sight.regained), (false, None), "it was never away");
+        sight.look(true, at(2));
+        sight.look(true, at(3));
+        assert_eq!((sight.blind, sight.regained), (true, None));
+        sight.look(false, at(4));
+        sight.look(false, at(5));
+        assert_eq!((sight.blind, sight.regained), (false, Some(at(4))));
+        sight.look(true, at(6));
+        assert_eq!(sight.regained, Some(at(4)));
+        sight.look(false, at(7));
+        assert_eq!(sight.regained, Some(at(7)));
     }
 }

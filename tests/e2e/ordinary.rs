@@ -82,10 +82,21 @@ pub(crate) async fn provisioning_at(
     pool: &(EC2NodeClass, NodePool),
     provisioner: &Value,
 ) -> Option<Stack> {
+    provisioning_of(factor, scenario, pool, json!({"provisioner": provisioner})).await
+}
+
+/// … with this configuration beside a lease of seconds.
+pub(crate) async fn provisioning_of(
+    factor: u32,
+    scenario: &Scenario,
+    pool: &(EC2NodeClass, NodePool),
+    mut config: Value,
+) -> Option<Stack> {
     let mut options = options().await?;
     options.scenario = Some(serde_json::to_value(scenario).unwrap());
     options.factor = factor;
-    options.config = json!({"lease": {"duration": "2s", "grace": "1s"}, "provisioner": provisioner});
+    config["lease"] = json!({"duration": "2s", "grace": "1s"});
+    options.config = config;
     options.controllers = &["deployment-controller", "replicaset-controller"];
     let stack = stack(options, "web").await;
     stack.cluster.create_namespace("ml").await.unwrap();
@@ -123,7 +134,7 @@ pub(crate) async fn scale(stack: &Stack, name: &str, replicas: u32) {
     api.patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
-async fn pods(stack: &Stack, name: &str) -> Vec<Pod> {
+pub(crate) async fn pods(stack: &Stack, name: &str) -> Vec<Pod> {
     let api: Api<Pod> = Api::namespaced(stack.admin().unwrap(), "web");
     api.list(&ListParams::default().labels(&format!("app={name}"))).await.unwrap().items
 }
@@ -639,7 +650,7 @@ async fn purchases(stack: &Stack) -> usize {
 }
 
 /// Waits until an event of this reason whose message has `text` is on the object.
-async fn event(stack: &Stack, kind: &str, reason: &str, text: &str) {
+pub(crate) async fn event(stack: &Stack, kind: &str, reason: &str, text: &str) {
     let events: &Api<Event> = &Api::all(stack.admin().unwrap());
     eventually(DEADLINE, &format!("{reason} on a {kind}"), || async move {
         let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;

@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::chaos::soaking;
 use crate::cloud::{everything_is_terminated, instances, invariants_hold, journal, launched_fleets, live};
 use crate::crash::{Point, after, before, dies, restart};
-use crate::ordinary::{all_serve, deploy, general, hosts, nodes_of, provisioning, provisioning_at, scale};
+use crate::ordinary::{all_serve, deploy, general, hosts, nodes_of, provisioning, provisioning_of, scale};
 use crate::support::{DEADLINE, no_errors};
 
 /// While nodes are launched for pods, and while they go: one of each in one life of a batch. The first launches are those of every run.
@@ -77,8 +77,9 @@ async fn nodes_for_pods_are_launched_once_and_terminated_whole_wherever_the_proc
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_api_server_is_away_nobody_loses_a_node_and_afterwards_nothing_was_launched_twice() {
     let pool = general(&["us-east-1a"], &json!({"nodes": 20}), "1s");
-    // Its minute is twenty of EC2's, and machines that come have a quarter of an hour to register: it does not count.
-    let Some(stack) = provisioning_at(20, &hosts(20, 20), &pool, &json!({})).await else { return };
+    // Its minute is twenty of EC2's, and machines that come have a quarter of an hour to register: that it was away does not count.
+    let config = json!({"state": {"maxAge": "10s"}});
+    let Some(stack) = provisioning_of(20, &hosts(20, 20), &pool, config).await else { return };
     deploy(&stack, "stays", 10, "1500m", "3Gi").await;
     let before = all_serve(&stack, "stays", 10).await;
     let kept: BTreeSet<String> = live(&stack).await;

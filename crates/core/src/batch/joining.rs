@@ -115,7 +115,7 @@ fn clocks(case: &Case<'_>, status: &BatchStatus) -> JoinRules {
         replacements_left: if probe::is_alone(status) { 0 } else { left },
         // Each replacement has the clocks once more; `maxReplacements` bounds how often.
         deadline: launched.and_then(|at| at.saturating_add(all).ok()).unwrap_or(Timestamp::MAX),
-        not_before: case.joins_until(),
+        not_before: launched.map_or(Timestamp::MIN, |at| case.no_clock_ends_before(at, all)),
     }
 }
 
@@ -242,7 +242,7 @@ fn judge(case: &Case<'_>, status: &BatchStatus, joiners: &[Joiner]) -> Step<Judg
         JoinCause::Died(_) | JoinCause::NeverRan | JoinCause::NeverRegistered => None,
     });
     let why = if failed.is_empty() {
-        format!("the batch has not joined by {}", moment(rules.deadline))
+        format!("the batch has not joined by {}", moment(rules.deadline.max(rules.not_before)))
     } else {
         describe_failures(&failed)
     };

@@ -529,7 +529,8 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
             let cause = if ran { JoinCause::NeverRegistered } else { JoinCause::NeverRan };
             (after(launched, clocks.register_within), cause)
         };
-        let by = by.max(case.joins_until());
+        let within = clocks.register_within.saturating_add(clocks.ready_within);
+        let by = by.max(case.no_clock_ends_before(launched, within));
         if by <= now {
             joined.failed.insert(instance.id.clone(), cause);
         } else {

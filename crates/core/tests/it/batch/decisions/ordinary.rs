@@ -191,6 +191,12 @@ fn no_node_is_given_up_that_could_not_register_while_the_api_server_was_away() {
         assert_eq!(written::decision(&again(300)), written::decision(&scene));
         assert_ne!(written::decision(&again(299)), written::decision(&scene), "a clock has run out");
     }
+    // However often it was away: after twice its clocks a machine is given up.
+    for (launched, is_put_off) in [(2_999, true), (3_000, false)] {
+        let scene = unready(launched, 600);
+        let again = scene.clone().with(|one| one.regained = Some(at(NOW - 1)));
+        assert_eq!(written::decision(&again) != written::decision(&scene), is_put_off, "{launched}");
+    }
 }
 
 /// A status with the progress of its nodes was decided so many milliseconds ago.
