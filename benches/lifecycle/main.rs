@@ -8,7 +8,7 @@
 //! that `muster plan` proves for the same pods; 260 MiB; half a core. Five hundred nodes may wait for EC2's buckets, and for nothing else:
 //! the pods wait in the other cluster too while the same nodes register and get Ready when they did here, and allowed are the time in which
 //! pods are collected, that between EC2's launches, until the first machine registers, and 1.25 times from there to the last pod.
-//! In the end the pods of `mix` are all deleted: their nodes may take `consolidateAfter`, half a minute, and EC2's time to be gone.
+//! In the end the pods of `mix` are all deleted: their nodes may take `consolidateAfter` and half a minute to be gone.
 //!
 //! In the environment: `PODS` (1,000), `ROWS` (a list out of `mix`, `spread`, `deployments`, `apart`, `nodes`; and `waiting`, which takes a
 //! quarter of an hour and is run by name only, with `NOWHERE` and `AT_LIMIT` pods), `MUSTER` (another `muster` binary), `JSON` (a file

@@ -32,6 +32,7 @@ mod native;
 mod now_or_new;
 mod ordinary;
 mod ordinary_faults;
+mod ordinary_scarce;
 #[path = "../it/page.rs"]
 mod page;
 mod page_access;

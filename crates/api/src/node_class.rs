@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_core::ec2::{
     Alias, BlockDevice, Bootstrap, ClusterAccess, Efa, Family, InterfaceKind, KeptBack, Kubelet, MetadataOptions,
-    Purpose, UserDataError, efa_count, user_data,
+    Purpose, UserDataError, efa_count, is_threshold, user_data,
 };
 use muster_core::model::node::{Taint, TaintEffect};
 use muster_core::model::units::Quantity;
@@ -69,6 +69,13 @@ pub fn kubelet(class: &EC2NodeClass) -> Result<Kubelet, String> {
             if amount < Quantity::ZERO {
                 return Err(format!("spec.kubelet.{field}.{name}: \"{text}\" is negative"));
             }
+        }
+    }
+    for (name, text) in &kubelet.eviction_hard {
+        if !is_threshold(text) {
+            return Err(format!(
+                "spec.kubelet.evictionHard.{name}: \"{text}\" is neither an amount such as 100Mi nor a share such as 5%"
+            ));
         }
     }
     kubelet.extra = extra.into_iter().map(|(key, value)| (key, value.to_string())).collect();

@@ -7,7 +7,6 @@ use std::fmt::Display;
 use jiff::SignedDuration;
 use muster_core::batch::replacements;
 use muster_core::model::spelling::{is_label_key, is_label_value};
-use muster_core::offering::Values;
 
 use crate::crd::{NodePool, NodeRequirement, NodeRequirementOperator as Operator};
 use crate::{keys, pool as rules};
@@ -53,22 +52,16 @@ fn wrong(field: &str, value: impl Display, why: &str) -> String {
 const NO_KEY: &str = "is no label key";
 const NO_VALUE: &str = "is no label value: at most 63 letters, digits, -, _ and .";
 
-/// Labels that say what machine a node is, where its machine may be another: the node gets that one's.
+/// Labels by which a node would be a machine that the pool does not allow: it gets those of its machine.
 fn labels_of_machines(pool: &NodePool) -> Vec<String> {
     let required = rules::requirements(pool).unwrap_or_default();
-    let is_all = |key: &str, value: &str| {
-        let mut values = required.of(key).and_then(Values::finite).into_iter().flatten().peekable();
-        values.peek().is_some() && values.all(|one| **one == *value)
-    };
     let of_machines = [keys::INSTANCE_TYPE, keys::ARCH, keys::OS, keys::ZONE];
-    let labels = pool.spec.template.metadata.labels.iter();
-    let other = labels.filter(|(key, value)| {
-        let same = is_all(key, value) || *key == keys::OS && *value == "linux";
-        of_machines.contains(&key.as_str()) && !same
+    let other = pool.spec.template.metadata.labels.iter().filter(|(key, value)| {
+        let allowed = required.allows(key, Some(value)) && (*key != keys::OS || *value == "linux");
+        of_machines.contains(&key.as_str()) && !allowed
     });
     let stated = |(key, value): (&String, &String)| {
-        let why =
-            "is not what its nodes get, which is what their machine is; require it in spec.template.spec.requirements";
+        let why = "contradicts spec.template.spec.requirements: its nodes get what their machine is";
         wrong(&format!("spec.template.metadata.labels.{key}"), value, why)
     };
     other.map(stated).collect()
@@ -176,11 +169,6 @@ fn requirement_of(requirement: &NodeRequirement, path: &str) -> Vec<String> {
     if !is_label_key(key) {
         all.push(wrong(&format!("{path}.key"), key, NO_KEY));
     }
-    if key == keys::KARPENTER_CAPACITY_TYPE {
-        // As a key of the pool's own it would be a label that is not so: what is launched goes by Muster's.
-        let why = format!("says nothing of what is launched; require {}", keys::CAPACITY_TYPE);
-        all.push(wrong(&format!("{path}.key"), key, &why));
-    }
     let field = format!("{path}.values");
     match operator {
         Operator::In | Operator::NotIn => {
@@ -259,16 +247,19 @@ mod tests {
             (
                 labels("kubernetes.io/arch", "arm64"),
                 "LabelRestricted",
-                "labels.kubernetes.io/arch: \"arm64\" is not what its nodes get",
+                "labels.kubernetes.io/arch: \"arm64\" contradicts spec.template.spec.requirements",
             ),
-            (labels("topology.kubernetes.io/zone", "z-1"), "LabelRestricted", "zone: \"z-1\""),
-            (labels("node.kubernetes.io/instance-type", "m5.large"), "LabelRestricted", "instance-type: \"m5.large\""),
-            (labels("kubernetes.io/os", "windows"), "LabelRestricted", "os: \"windows\""),
             (
-                requires(&json!({"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]})),
-                "RequirementInvalid",
-                "requirements[0].key: \"karpenter.sh/capacity-type\" says nothing of what is launched; require muster.dev/capacity-type",
+                json!({"template": {
+                    "metadata": {"labels": {"topology.kubernetes.io/zone": "z-1"}},
+                    "spec": {"requirements": [
+                        {"key": "topology.kubernetes.io/zone", "operator": "NotIn", "values": ["z-1"]},
+                    ]},
+                }}),
+                "LabelRestricted",
+                "zone: \"z-1\"",
             ),
+            (labels("kubernetes.io/os", "windows"), "LabelRestricted", "os: \"windows\""),
             (labels("UPPER bad!", "x"), "LabelInvalid", "labels: \"UPPER bad!\" is no label key"),
             (labels("team", "bad value!"), "LabelInvalid", "labels.team: \"bad value!\" is no label value"),
             (json!({"limits": {"cpu": "-1"}}), "LimitInvalid", "spec.limits.cpu: \"-1\" is negative"),
@@ -350,14 +341,14 @@ mod tests {
             "template": {
                 "metadata": {"labels": {
                     "example.com/team": "a", "empty": "", "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux",
-                    "topology.kubernetes.io/zone": "z-1",
+                    "topology.kubernetes.io/zone": "z-1", "node.kubernetes.io/instance-type": "m5.large",
                 }},
                 "spec": {
                     "taints": [
                         {"key": "team", "value": "a", "effect": "NoSchedule"}, {"key": "team", "effect": "NoExecute"},
                     ],
                     "requirements": [
-                        {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z-1"]},
+                        {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z-1", "z-2"]},
                         {"key": "muster.dev/instance-cpu", "operator": "Gt", "values": ["0"]},
                         {"key": "muster.dev/instance-family", "operator": "In", "values": ["m5", "m6i"], "minValues": 2},
                     ],

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use muster_api::pool;
+use muster_api::crd::{NodePool, NodeRequirement};
+use muster_api::{keys, pool};
 use muster_core::ec2::{CapacityType, InterfaceKind, Purpose};
 use muster_core::model::names::ResourceName;
 use muster_core::model::resources::{ATTACHABLE_VOLUMES, CPU, PODS, Resources, volume_limit};
@@ -199,6 +200,10 @@ const TABLE: [Row; 19] = {
 /// Addresses per interface of every type in the table.
 const IPV4_PER_INTERFACE: u32 = 50;
 
+/// Most requirements that are named, and characters of the values of each.
+const SHOWN: usize = 4;
+const SHOWN_VALUES: usize = 80;
+
 impl Catalogue {
     /// The built-in table.
     #[must_use]
@@ -213,10 +218,34 @@ impl Catalogue {
         }
     }
 
-    /// That no type meets the requirements of a pool.
-    pub(crate) fn no_type_meets(&self) -> String {
+    /// That no type meets the requirements of a pool, with those that none meets even alone.
+    pub(crate) fn no_type_meets(&self, of: &NodePool) -> String {
+        let types = self.all(&ClassTemplate::default());
+        let later = [keys::ZONE, keys::CAPACITY_TYPE, keys::ZONE_ID, keys::REGION, keys::EBS_ZONE];
+        let is_met = |requirement: &NodeRequirement| {
+            let key = requirement.key.as_str();
+            // A key that no type has and nothing is known of is the pool's own.
+            let is_known = key.starts_with(keys::PREFIX)
+                || [keys::INSTANCE_TYPE, keys::ARCH, keys::OS].contains(&key)
+                || types.values().any(|known| known.labels.contains_key(key));
+            !is_known
+                || later.contains(&key)
+                || types.values().any(|known| pool::allows(requirement, known.labels.get(key).map(String::as_str)))
+        };
+        let requirements = of.spec.template.spec.requirements.iter().enumerate();
+        let unmet = requirements.filter(|(_, requirement)| !is_met(requirement)).map(|(index, requirement)| {
+            let NodeRequirement { key, operator, values, min_values: _ } = requirement;
+            let values = if values.is_empty() {
+                String::new()
+            } else {
+                format!(" [{}]", bounded(&values.join(", "), SHOWN_VALUES))
+            };
+            format!(", and none requirements[{index}]: {key} {operator:?}{values}")
+        });
+        let unmet: String = unmet.take(SHOWN).collect();
+        let name = &self.name;
         let stated =
-            format!("spec.template.spec.requirements: no type of the catalogue {} meets all of them", self.name);
+            format!("spec.template.spec.requirements: no type of the catalogue {name} meets all of them{unmet}");
         // Only the built-in one has a day.
         match self.as_of {
             Some(_) => format!("{stated}; it has types for distributed training alone, others come with --catalogue"),

@@ -599,7 +599,7 @@ impl PodEntry {
     }
 }
 
-/// An object of the dump that plays no part.
+/// An object of the dump that plays no part, or some of whose fields play none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Ignored {
@@ -607,7 +607,7 @@ pub struct Ignored {
     pub kind: String,
     /// Name, or its place in the dump if it has none.
     pub name: String,
-    /// Why: for an object that cannot be read, field and value.
+    /// Why: for an object that cannot be read, and for fields that it does not have, field and value.
     pub why: String,
 }
 

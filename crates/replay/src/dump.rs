@@ -6,6 +6,7 @@
 mod constraints;
 mod objects;
 mod storage;
+mod unknown;
 
 use std::collections::BTreeSet;
 

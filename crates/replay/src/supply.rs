@@ -164,7 +164,7 @@ impl Supply {
             }
         }
         if allowed(self) == before {
-            return Err(catalogue.no_type_meets());
+            return Err(catalogue.no_type_meets(pool));
         }
         self.pools.push(packing::Pool {
             name: pools::name(pool).into(),

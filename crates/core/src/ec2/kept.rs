@@ -68,6 +68,18 @@ impl Threshold {
     }
 }
 
+/// Whether a kubelet takes it as a threshold of `evictionHard`: an amount above zero, or a share of at most 100 %.
+#[must_use]
+pub fn is_threshold(text: &str) -> bool {
+    match text.strip_suffix('%') {
+        Some(percent) => {
+            let plain = percent.bytes().all(|letter| letter.is_ascii_digit() || letter == b'.');
+            plain && Threshold::read(text).is_some()
+        }
+        None => text.parse::<Quantity>().is_ok_and(|amount| amount > Quantity::ZERO),
+    }
+}
+
 impl KeptBack {
     /// As the kubelet's settings have it. What cannot be read is as if it were not there.
     #[must_use]
@@ -129,6 +141,16 @@ mod tests {
         assert_eq!(all.cpu(70), 1_500);
         assert_eq!(all.memory(300 * MIB, 20 * GIB), 300 * MIB + GIB + GIB);
         assert_eq!(all.storage(10 * GIB), 5 * GIB);
+    }
+
+    #[test]
+    fn a_threshold_is_an_amount_above_zero_or_a_share_of_at_most_all() {
+        for text in ["5%", "2.5%", "100Mi", "0%", "100%", "1"] {
+            assert!(is_threshold(text), "{text}");
+        }
+        for text in ["101%", "-5%", "50m%", "-1Gi", "0", "0Mi", "some", "5 %", "", "%"] {
+            assert!(!is_threshold(text), "{text}");
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub use error::{CallError, ErrorClass, Next, classify, known_code};
 pub use families::user_data;
 pub use image::{Alias, AliasError, Family, ImageKind, Variant, is_due, kubernetes_version, outlives};
 pub use interface::{InterfaceKind, NetworkInterface};
-pub use kept::KeptBack;
+pub use kept::{KeptBack, is_threshold};
 pub use kubelet::Kubelet;
 pub use network::{Efa, Purpose, addresses_per_node, efa_count, efa_layout};
 pub use notice::{Grace, Leads, Notice, Reaction, Subject, ending_blocks, grace, reaction};

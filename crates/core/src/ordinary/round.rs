@@ -240,8 +240,11 @@ pub fn plan(round: &Round<'_>) -> Outcome {
         asked = false;
         let asking = who_asks_in_vain(round, &rest, &settled);
         let obstacles = packing::Obstacles::new(&settled.problem, &settled.plan);
+        let mut reasons: BTreeMap<usize, (Cause, Arc<str>)> = BTreeMap::new();
         for (index, class) in &asking {
-            let (cause, why) = refusal(round, &settled.problem, &obstacles, *class, classes[*index].as_deref());
+            let of = classes[*index].as_deref();
+            let reason = || refusal(round, &settled.problem, &obstacles, *class, of);
+            let (cause, why) = reasons.entry(*class).or_insert_with(reason).clone();
             in_vain.push(Refusal { pod: round.waiting[*index].pod.uid.clone(), cause, why });
         }
         rest.retain(|index| !asking.contains_key(index));
@@ -259,9 +262,11 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     let placed = of(&settled, &rest);
     let Settled { problem, plan, pods: _, unplaced, refused: late } = settled;
     let obstacles = packing::Obstacles::new(&problem, &plan);
+    let mut reasons: BTreeMap<usize, (Cause, Arc<str>)> = BTreeMap::new();
     for (number, class) in unplaced {
         let of = classes[rest[number]].as_deref();
-        let (cause, why) = refusal(round, &problem, &obstacles, class, of);
+        let reason = || refusal(round, &problem, &obstacles, class, of);
+        let (cause, why) = reasons.entry(class).or_insert_with(reason).clone();
         outcome.refused.push(Refusal { pod: round.waiting[rest[number]].pod.uid.clone(), cause, why });
     }
     // What no node would change is stated by itself.
@@ -271,7 +276,7 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     });
     let late: Vec<Refusal> = late.collect();
     let rest = placed;
-    settle(round, &classes, &rest, &problem, &plan, &mut outcome);
+    settle(round, &classes, &rest, &problem, &plan, (&obstacles, reasons), &mut outcome);
     one_at_a_time(round, &mut outcome);
     for (index, place) in rest.iter().zip(&plan.places) {
         if let (Place::Existing(node), Some(class)) = (place, &classes[*index])
@@ -432,11 +437,10 @@ fn settle(
     rest: &[usize],
     problem: &Problem,
     plan: &packing::Plan,
+    (obstacles, mut reasons): (&packing::Obstacles<'_>, BTreeMap<usize, (Cause, Arc<str>)>),
     outcome: &mut Outcome,
 ) {
     let mut held: Vec<Vec<usize>> = vec![Vec::new(); plan.nodes.len()];
-    let mut reasons: BTreeMap<usize, (Cause, Arc<str>)> = BTreeMap::new();
-    let obstacles = packing::Obstacles::new(problem, plan);
     for (number, place) in plan.places.iter().enumerate() {
         match place {
             Place::Existing(_) => outcome.placed += 1,
@@ -445,7 +449,7 @@ fn settle(
                 let class = last_class(problem, number);
                 let of = classes[rest[number]].as_deref();
                 let (cause, why) =
-                    reasons.entry(class).or_insert_with(|| refusal(round, problem, &obstacles, class, of));
+                    reasons.entry(class).or_insert_with(|| refusal(round, problem, obstacles, class, of));
                 let pod = round.waiting[rest[number]].pod.uid.clone();
                 outcome.refused.push(Refusal { pod, cause: *cause, why: Arc::clone(why) });
             }
@@ -718,6 +722,10 @@ fn stated(obstacle: &Obstacle) -> String {
         Obstacle::Port => "a host port is taken by a DaemonSet".to_owned(),
         Obstacle::Insufficient(name, short) => {
             format!("an empty node lacks {} {}", at_least(name.as_str(), *short), name.as_str())
+        }
+        Obstacle::Overhead(name, short) => {
+            let short = at_least(name.as_str(), *short);
+            format!("an empty node lacks {short} {} beside what DaemonSets take", name.as_str())
         }
         Obstacle::MinValues(key) => format!("fewer values of {key} are left than minValues asks for"),
         Obstacle::LimitReached(name, short) => {

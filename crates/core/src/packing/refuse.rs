@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use crate::fit::{self, Misfit};
 use crate::model::names::ResourceName;
-use crate::model::pod::Toleration;
+use crate::model::node::Usage;
+use crate::model::pod::{Operator, Requirement, SelectorTerm, Toleration};
 use crate::model::taint::Taint;
 
 use super::check::number_of_class;
@@ -37,6 +38,8 @@ pub enum Obstacle {
     Port,
     /// Not even an empty node has so much: the resource, and what is short on the one that lacks least.
     Insufficient(ResourceName, i64),
+    /// The same, of a machine that would hold it without DaemonSets.
+    Overhead(ResourceName, i64),
     /// Fewer distinct values of a label are left than the pool asks for.
     MinValues(Arc<str>),
     /// A limit of the pool, or [`CEILING`](super::CEILING): its name, and how much is short.
@@ -63,7 +66,7 @@ impl Obstacle {
             Self::Selector => 3,
             Self::Volume => 4,
             Self::Port => 5,
-            Self::Insufficient(..) => 6,
+            Self::Insufficient(..) | Self::Overhead(..) => 6,
             Self::MinValues(_) => 7,
             Self::Spread => 8,
             Self::Affinity => 9,
@@ -84,7 +87,8 @@ impl Obstacle {
             | Self::Selector
             | Self::Volume
             | Self::Port
-            | Self::Insufficient(..) => true,
+            | Self::Insufficient(..)
+            | Self::Overhead(..) => true,
             Self::MinValues(_)
             | Self::LimitReached(..)
             | Self::NoReservation
@@ -104,6 +108,8 @@ pub struct Obstacles<'p> {
     problem: &'p Problem,
     plan: &'p Plan,
     tally: OnceCell<Tally<'p>>,
+    /// Classes of pods without a place.
+    refused: OnceCell<BTreeSet<usize>>,
 }
 
 impl std::fmt::Debug for Obstacles<'_> {
@@ -116,12 +122,12 @@ impl<'p> Obstacles<'p> {
     /// Those that a plan leaves.
     #[must_use]
     pub fn new(problem: &'p Problem, plan: &'p Plan) -> Self {
-        Self { problem, plan, tally: OnceCell::new() }
+        Self { problem, plan, tally: OnceCell::new(), refused: OnceCell::new() }
     }
 
     /// The obstacles of a class, pool by pool: index of the pool, the instance type that comes nearest, what stops it there. Behind a
     /// taint that is not tolerated the pool is looked at as if it were, and of limits all that are reached are named: only all of it
-    /// together helps. Where a topology constraint would be in the way with any limit, it is named instead.
+    /// together helps. Where a topology constraint would be in the way with any limit, an offer is stopped by that instead.
     #[must_use]
     pub fn of(&self, class: usize) -> Vec<(usize, Option<Arc<str>>, Obstacle)> {
         let Some(known) = self.problem.classes.get(class) else { return Vec::new() };
@@ -185,11 +191,28 @@ impl<'p> Obstacles<'p> {
 
     /// The topology constraint that keeps a class from one more node of an offer.
     fn constraint(&self, class: usize, offer: usize) -> Option<Obstacle> {
-        let constraint = self.tally().refuses_new(class, offer)?;
-        Some(match constraint {
-            Constraint::Spread => Obstacle::Spread,
-            Constraint::Affinity => Obstacle::Affinity,
-            Constraint::AntiAffinity => Obstacle::AntiAffinity,
+        match self.tally().refuses_new(class, offer)? {
+            Constraint::Spread => Some(Obstacle::Spread),
+            // Whom it has to be near to may come together with it.
+            Constraint::Affinity if self.awaits_others(class) => None,
+            Constraint::Affinity => Some(Obstacle::Affinity),
+            Constraint::AntiAffinity => Some(Obstacle::AntiAffinity),
+        }
+    }
+
+    /// Whether a pod that a class has to be near to has no place either.
+    fn awaits_others(&self, class: usize) -> bool {
+        let Problem { classes, pods, kinds, .. } = self.problem;
+        let refused = self.refused.get_or_init(|| {
+            let last = |pod: usize| kinds[pods[pod]].last().copied();
+            self.plan.refused().filter_map(last).collect()
+        });
+        classes[class].rules.iter().any(|rule| match rule {
+            Rule::Affinity(terms) => {
+                let others = refused.iter().filter(|other| **other != class).map(|other| &classes[*other]);
+                others.into_iter().any(|other| terms.iter().all(|term| term.matches(&other.namespace, &other.labels)))
+            }
+            Rule::Spread(_) | Rule::AntiAffinity(_) => false,
         })
     }
 
@@ -247,7 +270,9 @@ impl<'p> Obstacles<'p> {
             (resource, asks.saturating_sub(has), asks)
         });
         if let Some((resource, short, shortage)) = shortage(lacks) {
-            return Some((Obstacle::Insufficient(resource, short), shortage));
+            let alone = fit::insufficient(&class.shape, &offer.node, &Usage::default()).is_empty();
+            let of = if alone { Obstacle::Overhead } else { Obstacle::Insufficient };
+            return Some((of(resource, short), shortage));
         }
         if class.is_kept_off(offer) {
             return Some((Obstacle::KeptOff, nothing));
@@ -342,9 +367,23 @@ fn shortage(short: impl Iterator<Item = (ResourceName, i64, i64)>) -> Option<(Re
     first.map(|(name, short)| (name, short, sum))
 }
 
-/// A label that the class asks for by selector and no node of the offer carries.
+/// A label that the class asks for and no node of the offer carries: by selector, or in every term of its affinity.
 fn undefined(class: &Class, offer: &Offer) -> Option<Arc<str>> {
-    class.shape.node_selector.keys().find(|key| !offer.node.labels.contains_key(*key)).cloned()
+    let lacks = |key: &&Arc<str>| !offer.node.labels.contains_key(*key);
+    let selector = &class.shape.node_selector;
+    if let Some(key) = selector.keys().find(lacks) {
+        return Some(Arc::clone(key));
+    }
+    if selector.iter().any(|(key, value)| offer.node.labels.get(key) != Some(value)) {
+        return None;
+    }
+    let asks = |one: &&Requirement| match one.operator {
+        Operator::In | Operator::Exists | Operator::Gt | Operator::Lt => true,
+        Operator::NotIn | Operator::DoesNotExist | Operator::Unknown => false,
+    };
+    let of_term = |term: &SelectorTerm| term.expressions.iter().filter(asks).map(|one| &one.key).find(lacks).cloned();
+    let terms: Option<Vec<Arc<str>>> = class.shape.node_affinity.as_ref()?.iter().map(of_term).collect();
+    terms?.into_iter().next()
 }
 
 /// Whether a pod of the plan has no place.

@@ -61,6 +61,8 @@ struct Scope<'p> {
 struct Counter<'p> {
     counted: Counted<'p>,
     pods: Vec<u32>,
+    /// In all of them.
+    all: u32,
     /// For a spread constraint: nodes that count, and domains that one of them is in.
     eligible: Option<(Vec<bool>, Vec<bool>)>,
 }
@@ -165,6 +167,7 @@ impl<'p> Tally<'p> {
             let domain = self.domains[counter.counted.key()].of_node[node];
             if let Some(domain) = domain.filter(|_| !ignored) {
                 counter.pods[domain] += 1;
+                counter.all += 1;
             }
         }
     }
@@ -184,9 +187,7 @@ impl<'p> Tally<'p> {
             && asked.rules.iter().all(|rule| match rule {
                 Question::AntiAffinity { counter, .. } => self.pods(*counter, node) == 0,
                 Question::Affinity { counters, own } => {
-                    let nobody =
-                        || counters.iter().all(|counter| self.counters[*counter].pods.iter().all(|pods| *pods == 0));
-                    let first = *own && nobody();
+                    let first = *own && self.counts_nobody(counters);
                     counters.iter().all(|counter| {
                         self.domain(*counter, node).is_some() && (first || self.pods(*counter, node) > 0)
                     })
@@ -195,6 +196,10 @@ impl<'p> Tally<'p> {
                     self.within_skew(*counter, spread, *own, launchable, node)
                 }
             })
+    }
+
+    fn counts_nobody(&self, counters: &[usize]) -> bool {
+        counters.iter().all(|counter| self.counters[*counter].all == 0)
     }
 
     fn within_skew(&self, counter: usize, spread: &Spread, own: u32, launchable: &[usize], node: usize) -> bool {
@@ -230,8 +235,7 @@ impl<'p> Tally<'p> {
         asked.rules.iter().find_map(|rule| match rule {
             Question::AntiAffinity { counter, .. } => (pods(*counter) > 0).then_some(Constraint::AntiAffinity),
             Question::Affinity { counters, own } => {
-                let nobody = |counter: &usize| self.counters[*counter].pods.iter().all(|pods| *pods == 0);
-                let first = *own && counters.iter().all(nobody);
+                let first = *own && self.counts_nobody(counters);
                 let shares = |counter: &usize| has_domain(*counter) && (first || pods(*counter) > 0);
                 (!counters.iter().all(shares)).then_some(Constraint::Affinity)
             }
@@ -329,7 +333,7 @@ fn counter<'p>(counted: Counted<'p>, domains: &BTreeMap<&str, Domains>, nodes: &
         }
         Counted::Matching(_) | Counted::Avoiding(_) | Counted::MatchingAll(..) => None,
     };
-    Counter { counted, pods: vec![0; domains.count], eligible }
+    Counter { counted, pods: vec![0; domains.count], all: 0, eligible }
 }
 
 /// Domains of offers that hold the pod: with every label that it is spread over, or that it has to share with others.

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{
     Container, Node, Pod, PodSpec, PodStatus, PodTemplate, PodTemplateSpec, ResourceRequirements,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muster_api::conventions::{Kind, Object};
 use muster_api::dra::DeviceUse;
@@ -21,7 +22,7 @@ use serde_json::Value;
 use serde_path_to_error::Segment;
 
 use super::constraints::{named, not_negative};
-use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError, Runtime, constraints, storage};
+use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError, Runtime, constraints, storage, unknown};
 use crate::record::{self, Record};
 use crate::{gangs, kinds, passes};
 
@@ -120,6 +121,14 @@ impl Dump {
         Ok(())
     }
 
+    /// Reports fields that the object is read without.
+    fn note_unknown(&mut self, kind: &str, object: &Value) {
+        if let Some(why) = unknown::fields(kind, object) {
+            let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            self.ignore(kind.to_owned(), name.to_owned(), why);
+        }
+    }
+
     fn typed(&mut self, kind: &str, object: Value) -> Result<(), String> {
         match kind {
             "Node" => self.nodes.push(checked(&object, check_node)?),
@@ -129,7 +138,7 @@ impl Dump {
                     Ok(pod) => pod,
                     Err(why) => {
                         // Its gang is known by what can be read.
-                        let metadata = object.get("metadata").and_then(|metadata| from(metadata).ok());
+                        let metadata = object.get("metadata").map(|all| from(all).unwrap_or_else(|_| readable(all)));
                         let text = |path| object.pointer(path).and_then(Value::as_str).map(str::to_owned);
                         let (scheduler_name, node_name) = (text("/spec/schedulerName"), text("/spec/nodeName"));
                         let spec = Some(PodSpec { scheduler_name, node_name, ..PodSpec::default() });
@@ -179,8 +188,14 @@ impl Dump {
             "Namespace" => self.namespaces.push(from(&object)?),
             "PodDisruptionBudget" => self.budgets.push(checked(&object, check_budget)?),
             "PriorityClass" => self.priorities.push(from(&object)?),
-            "NodePool" => self.pools.push(from(&object)?),
-            "EC2NodeClass" => self.classes.push(from(&object)?),
+            "NodePool" => {
+                self.pools.push(from(&object)?);
+                self.note_unknown(kind, &object);
+            }
+            "EC2NodeClass" => {
+                self.classes.push(from(&object)?);
+                self.note_unknown(kind, &object);
+            }
             "Gang" => self.gangs.push(from(&object)?),
             "NodeBatch" => self.batches.push(from(&object)?),
             "ClusterTrainingRuntime" | "TrainingRuntime" => {
@@ -303,6 +318,26 @@ fn misnamed(object: &Value) -> Option<String> {
         return Some(format!("metadata.{field}: `{}` is no name", bounded(&value, MAX_SHOWN)));
     }
     None
+}
+
+/// What can be read of metadata of which some cannot.
+fn readable(metadata: &Value) -> ObjectMeta {
+    let text = |key: &str| metadata.get(key).and_then(Value::as_str).map(str::to_owned);
+    let texts = |key: &str| {
+        let all = metadata.get(key).and_then(Value::as_object)?.iter();
+        Some(all.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect())
+    };
+    let of = |key: &str| metadata.get(key).cloned();
+    ObjectMeta {
+        name: text("name"),
+        namespace: text("namespace"),
+        uid: text("uid"),
+        labels: texts("labels"),
+        annotations: texts("annotations"),
+        owner_references: of("ownerReferences").and_then(|all| serde_json::from_value(all).ok()),
+        deletion_timestamp: of("deletionTimestamp").and_then(|at| serde_json::from_value(at).ok()),
+        ..ObjectMeta::default()
+    }
 }
 
 fn check_pod(pod: &Pod) -> Result<(), String> {

@@ -210,23 +210,34 @@ pub(super) fn withheld(pool: String, instance_type: Option<&str>, why: Withheld)
 /// Why a pool has nothing for a pod.
 pub(super) fn obstacle(pool: String, instance_type: Option<&str>, obstacle: &Obstacle) -> PodReason {
     let positive = |amount: i64| u64::try_from(amount).ok();
+    let decided = [keys::INSTANCE_TYPE, keys::ARCH, keys::OS, keys::ZONE, keys::ZONE_ID, keys::REGION, keys::EBS_ZONE];
     let (code, short, change) = match obstacle {
         Obstacle::NothingOffered => (PodCode::NoOfferFits, None, None),
         Obstacle::Taint(taint) => (PodCode::Taint, None, Some(format!("tolerate {taint}"))),
-        // Every node has one of its own; no pool can define it.
+        // Every node has one of its own, or its type or zone decides; no pool can define it.
         Obstacle::UndefinedLabel(key) if **key == *keys::HOSTNAME => (PodCode::Selector, None, None),
+        Obstacle::UndefinedLabel(key) if key.starts_with(keys::PREFIX) || decided.contains(&&**key) => {
+            (PodCode::Selector, None, Some("another selector or requirement".to_owned()))
+        }
         Obstacle::UndefinedLabel(key) => {
             (PodCode::UndefinedLabel, None, Some(format!("define the label {key} in the pool")))
         }
         Obstacle::Selector => (PodCode::Selector, None, Some("another selector or requirement".to_owned())),
         Obstacle::Volume => (PodCode::VolumeZone, None, Some("a zone from which its volumes are reached".to_owned())),
         Obstacle::Port => (PodCode::Port, None, None),
-        Obstacle::Insufficient(name, short) if name.as_str().starts_with(ATTACHABLE_VOLUMES) => {
+        Obstacle::Insufficient(name, short) | Obstacle::Overhead(name, short)
+            if name.as_str().starts_with(ATTACHABLE_VOLUMES) =>
+        {
             (PodCode::VolumeLimit, positive(*short), None)
         }
         Obstacle::Insufficient(name, short) => {
             let more = at_least(name.as_str(), *short);
             (PodCode::Insufficient, positive(*short), Some(format!("a type with {more} more of {}", name.as_str())))
+        }
+        Obstacle::Overhead(name, short) => {
+            let more = at_least(name.as_str(), *short);
+            let change = format!("a type with {more} more of {} beside what DaemonSets take", name.as_str());
+            (PodCode::Overhead, positive(*short), Some(change))
         }
         Obstacle::MinValues(key) => (PodCode::MinValues, None, Some(format!("fewer minValues of {key}"))),
         Obstacle::LimitReached(name, short) if name.as_str() == CEILING => {

@@ -140,7 +140,8 @@ impl Planning<'_> {
             }
         }
         for (number, class) in unplaced {
-            entries[planned[number].entry].reasons = self.reasons(&problem, &obstacles, class, &after);
+            let reasons = known.entry(class).or_insert_with(|| self.reasons(&problem, &obstacles, class, &after));
+            entries[planned[number].entry].reasons.clone_from(reasons);
         }
         for (number, why) in late {
             let code = match why {

@@ -32,6 +32,14 @@ fn pool(change: impl FnOnce(&mut Value)) -> Value {
     pool
 }
 
+/// A class with these fields beside those that each needs.
+fn class(more: &Value) -> Value {
+    let mut spec = json!({"amiSelectorTerms": [{"alias": "al2023@latest"}], "instanceProfile": "nodes",
+        "subnetSelectorTerms": [{"id": "subnet-1"}], "securityGroupSelectorTerms": [{"id": "sg-1"}]});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({"apiVersion": "muster.dev/v1alpha1", "kind": "EC2NodeClass", "metadata": {"name": "any"}, "spec": spec})
+}
+
 fn pod(number: usize, cpu: &str, change: impl FnOnce(&mut Value)) -> Value {
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": format!("p-{number}"), "namespace": "ns", "uid": format!("uid-{number}"),
@@ -179,6 +187,19 @@ fn a_limit_is_named_only_where_more_of_it_would_help() {
             pod["spec"]["topologySpreadConstraints"] = spread("topology.kubernetes.io/zone", &json!({"minDomains": 2}));
         })
     };
+    let by_host = |number| {
+        pod(number, "1", |pod| {
+            pod["spec"]["topologySpreadConstraints"] = spread("kubernetes.io/hostname", &json!({"minDomains": 2}));
+        })
+    };
+    let other = |number| pod(number, "1", |pod| pod["metadata"]["labels"] = json!({"app": "b"}));
+    let beside = |app: &str| {
+        pod(0, "1", |pod| {
+            let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": app}}});
+            pod["spec"]["affinity"] =
+                json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+        })
+    };
     let zones = ["z-1", "z-2"];
     for (objects, last, all) in [
         // Nobody to be near to, and nobody comes with a higher limit.
@@ -196,12 +217,133 @@ fn a_limit_is_named_only_where_more_of_it_would_help() {
         ),
         (vec![limited(1, &zones[..1]), even(0), even(1)], "Spread", vec!["buy", "refused"]),
         (vec![limited(1, &zones), even(0), even(1)], "LimitReached", vec!["buy", "refused"]),
+        // The anti-affinity of another keeps a plain pod away.
+        (
+            vec![limited(1, &zones[..1]), near(0, "podAntiAffinity", "a"), pod(1, "1", |_| {})],
+            "AntiAffinity",
+            vec!["buy", "refused"],
+        ),
+        // Whoever is near to pods like itself begins with itself, and whoever is near to others comes with them.
+        (vec![limited(0, &zones), near(0, "podAffinity", "a")], "LimitReached", vec!["refused"]),
+        (vec![limited(0, &zones), other(0), near(1, "podAffinity", "b")], "LimitReached", vec!["refused", "refused"]),
+        // A host more is a domain more.
+        (vec![limited(1, &zones), by_host(0), by_host(1)], "LimitReached", vec!["buy", "refused"]),
+        (vec![limited(0, &zones), beside("nobody")], "Affinity", vec!["refused"]),
+        (vec![limited(0, &zones), beside("a")], "LimitReached", vec!["refused"]),
     ] {
         let (document, _) = planned(&objects);
         assert_eq!(outcomes(&document), all, "{document:#}");
         let pod = document["pods"].as_array().unwrap().last().unwrap();
         assert_eq!(codes(pod), [last], "{pod:#}");
     }
+}
+
+#[test]
+fn a_label_that_no_node_has_is_named_alike_by_selector_and_by_affinity() {
+    let asks = |operator: &str, key: &str| {
+        pod(0, "1", |pod| {
+            let mut one = json!({"key": key, "operator": operator});
+            if matches!(operator, "In" | "NotIn") {
+                one["values"] = json!(["x"]);
+            }
+            let term = json!({"matchExpressions": [one]});
+            let required = json!({"nodeSelectorTerms": [term]});
+            pod["spec"]["affinity"] =
+                json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}});
+        })
+    };
+    let selects = |key: &str| pod(0, "1", |pod| pod["spec"]["nodeSelector"] = json!({(key): "x"}));
+    for (pod, code) in [
+        (selects("example.com/team"), "UndefinedLabel"),
+        (asks("In", "example.com/team"), "UndefinedLabel"),
+        (asks("Exists", "example.com/team"), "UndefinedLabel"),
+        // What its type decides no pool can define.
+        (selects("muster.dev/instance-gpu-name"), "Selector"),
+        (asks("Exists", "muster.dev/instance-gpu-name"), "Selector"),
+        (asks("In", "muster.dev/instance-family"), "Selector"),
+    ] {
+        let (document, _) = planned(&[pool(|_| {}), pod.clone()]);
+        assert_eq!(codes(&document["pods"][0]), [code], "{pod:#}");
+    }
+    for operator in ["NotIn", "DoesNotExist"] {
+        let (document, _) = planned(&[pool(|_| {}), asks(operator, "example.com/team")]);
+        assert_eq!(outcomes(&document), ["buy"]);
+    }
+}
+
+#[test]
+fn what_daemon_sets_take_is_named_where_the_machine_alone_would_hold_the_pod() {
+    let agent = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "ns"},
+        "spec": {"selector": {}, "template": {"spec": {"containers": [
+            {"name": "c", "resources": {"requests": {"cpu": "2"}}}]}}}});
+    for (cpu, code) in [("5", None), ("6", Some("Overhead")), ("7900m", Some("Overhead")), ("8", Some("Insufficient"))]
+    {
+        let (document, _) = planned(&[pool(|_| {}), agent.clone(), pod(0, cpu, |_| {})]);
+        let codes = codes(&document["pods"][0]);
+        assert_eq!(codes, code.into_iter().collect::<Vec<_>>(), "{cpu}: {:#}", document["pods"]);
+    }
+    let (document, _) = planned(&[pool(|_| {}), agent, pod(0, "6", |_| {})]);
+    let reason = &document["pods"][0]["reasons"][0];
+    assert_eq!(reason["change"], "a type with 100m more of cpu beside what DaemonSets take");
+}
+
+#[test]
+fn fields_that_pools_and_classes_do_not_have_are_named_and_the_rest_counts() {
+    let misspelt = pool(|spec| {
+        spec["limit"] = json!({"nodes": 1});
+        spec["disruption"] = json!({"consolidateAfter": "30s", "budget": []});
+        spec["template"]["spec"]["requirements"] =
+            json!([{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"], "minValue": 1}]);
+        spec["template"]["metadata"] = json!({"labels": {"team": "a"}});
+    });
+    let class = class(&json!({"kubelet": {"maxPods": 20}, "amiSelectorTerm": []}));
+    let (document, code) = planned(&[misspelt, class, pod(0, "1", |_| {})]);
+    let why = |kind: &str| {
+        let ignored = document["ignored"].as_array().unwrap();
+        ignored.iter().find(|one| one["kind"] == kind).map(|one| one["why"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(
+        why("NodePool").as_deref(),
+        Some(
+            "spec.disruption.budget: `[]`, spec.limit: `{\"nodes\":1}`, spec.template.spec.requirements[0].minValue: `1`: no field of \
+             NodePool, and dropped; the rest counts"
+        )
+    );
+    assert_eq!(
+        why("EC2NodeClass").as_deref(),
+        Some("spec.amiSelectorTerm: `[]`: no field of EC2NodeClass, and dropped; the rest counts")
+    );
+    assert_eq!((outcomes(&document), code), (vec!["buy"], 0), "{document:#}");
+    assert_eq!(document["nodes"][0]["labels"]["team"], "a");
+    let (document, _) = planned(&[pool(|spec| spec["limits"] = json!({"nodes": 1})), pod(0, "1", |_| {})]);
+    assert_eq!(document["ignored"], json!([]));
+}
+
+#[test]
+fn the_requirement_that_no_type_meets_is_named() {
+    let none = pool(|spec| {
+        spec["template"]["spec"]["requirements"] = json!([
+            {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+            {"key": "muster.dev/instance-family", "operator": "In", "values": ["x9", "x10"]},
+        ]);
+    });
+    let (document, _) = planned(&[none, pod(0, "1", |_| {})]);
+    assert_eq!(
+        document["ignored"][0]["why"],
+        "spec.template.spec.requirements: no type of the catalogue fake meets all of them, and none requirements[1]: \
+         muster.dev/instance-family In [x9, x10]"
+    );
+}
+
+#[test]
+fn a_threshold_of_eviction_that_no_kubelet_takes_is_named() {
+    let class = |threshold: &str| class(&json!({"kubelet": {"evictionHard": {"memory.available": threshold}}}));
+    let (document, _) = planned(&[pool(|_| {}), class("5%"), pod(0, "1", |_| {})]);
+    assert_eq!(outcomes(&document), ["buy"], "{document:#}");
+    let (document, code) = planned(&[pool(|_| {}), class("some"), pod(0, "1", |_| {})]);
+    assert_eq!((outcomes(&document), code), (vec!["refused"], 3));
+    let why = document["ignored"][0]["why"].as_str().unwrap();
+    assert!(why.contains("spec.kubelet.evictionHard.memory.available: \"some\" is neither"), "{why}");
 }
 
 #[test]
@@ -272,8 +414,17 @@ fn a_pool_that_requires_in_karpenters_words_gets_what_it_requires_or_is_refused_
         let (document, code) = planned(&objects);
         assert_eq!((outcomes(&document), code), (vec!["refused"], 3));
         let why = document["ignored"][0]["why"].as_str().unwrap();
-        assert!(why.contains("requirements[0].key: \"karpenter.sh/capacity-type\" says nothing"), "{why}");
+        assert!(why.contains("requirements[0].key: \"karpenter.sh/capacity-type\" is on no node"), "{why}");
     }
+    let alone = pool(|spec| {
+        let requirement = json!({"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["fake"]});
+        spec["template"]["spec"]["requirements"] = json!([requirement]);
+    });
+    let (document, _) = planned(&[alone.clone(), pod(0, "1", |_| {})]);
+    let why = document["ignored"][0]["why"].as_str().unwrap();
+    assert!(why.contains("requirements[0].key: \"karpenter.k8s.aws/instance-family\" is on no node"), "{why}");
+    let (document, _) = planned_with(&[alone, pod(0, "1", |_| {})], |arguments| arguments.karpenter_labels = true);
+    assert_eq!(outcomes(&document), ["buy"]);
     let other = pool(|spec| {
         let requirement = json!({"key": "karpenter.k8s.aws/instance-family", "operator": "NotIn", "values": ["fake"]});
         spec["template"]["spec"]["requirements"] = json!([requirement]);

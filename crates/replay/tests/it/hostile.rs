@@ -120,6 +120,7 @@ fn a_constraint_that_the_api_server_refuses_is_named_by_field_and_value_and_the_
     let late = document(&format!("{}{born}", NODE.replace("CPU", "4")));
     let why = late["ignored"][0]["why"].as_str().unwrap();
     assert!(why.starts_with("metadata.creationTimestamp: `yesterday`: "), "{why}");
+    assert_eq!((&late["pods"][0]["name"], &late["pods"][0]["outcome"]), (&"late".into(), &"refused".into()));
     let taint = "  conditions: [{type: Ready, status: \"True\"}]\nspec: {taints: [{key: a, effect: Sometimes}]}\n";
     let node = NODE.replace("CPU", "4").replace("  conditions: [{type: Ready, status: \"True\"}]\n", "");
     let document = document(&format!("{node}{taint}"));
