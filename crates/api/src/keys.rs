@@ -282,6 +282,14 @@ pub const CLUSTER_TAG_PREFIX: &str = "kubernetes.io/cluster/";
 pub const NVIDIA_GPU: &str = "nvidia.com/gpu";
 /// Extended resource of EFA interfaces.
 pub const EFA: &str = "vpc.amazonaws.com/efa";
+/// Whether a label key means something without any catalogue: standard ones, and those of Muster.
+#[must_use]
+pub fn is_known(key: &str) -> bool {
+    let of_zone = [ZONE, REGION, ZONE_ID, EBS_ZONE];
+    let standard = [INSTANCE_TYPE, ARCH, OS, HOSTNAME];
+    of_zone.contains(&key) || standard.contains(&key) || key.starts_with(PREFIX)
+}
+
 /// Karpenter's key of a capacity type.
 pub const KARPENTER_CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 /// What Karpenter's keys of facts of a type begin with.

@@ -61,8 +61,10 @@ fn labels_of_machines(pool: &NodePool) -> Vec<String> {
         of_machines.contains(&key.as_str()) && !allowed
     });
     let stated = |(key, value): (&String, &String)| {
-        let why = "contradicts spec.template.spec.requirements: its nodes get what their machine is";
-        wrong(&format!("spec.template.metadata.labels.{key}"), value, why)
+        let silent = key == keys::ARCH && rules::of_key(pool, key).next().is_none();
+        let default = if silent { ", which are silent on it and so mean amd64" } else { "" };
+        let why = format!("contradicts spec.template.spec.requirements{default}: its nodes get what their machine is");
+        wrong(&format!("spec.template.metadata.labels.{key}"), value, &why)
     };
     other.map(stated).collect()
 }
@@ -247,7 +249,7 @@ mod tests {
             (
                 labels("kubernetes.io/arch", "arm64"),
                 "LabelRestricted",
-                "labels.kubernetes.io/arch: \"arm64\" contradicts spec.template.spec.requirements",
+                "labels.kubernetes.io/arch: \"arm64\" contradicts spec.template.spec.requirements, which are silent on it and so mean amd64",
             ),
             (
                 json!({"template": {

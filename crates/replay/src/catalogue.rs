@@ -225,9 +225,7 @@ impl Catalogue {
         let is_met = |requirement: &NodeRequirement| {
             let key = requirement.key.as_str();
             // A key that no type has and nothing is known of is the pool's own.
-            let is_known = key.starts_with(keys::PREFIX)
-                || [keys::INSTANCE_TYPE, keys::ARCH, keys::OS].contains(&key)
-                || types.values().any(|known| known.labels.contains_key(key));
+            let is_known = keys::is_known(key) || types.values().any(|known| known.labels.contains_key(key));
             !is_known
                 || later.contains(&key)
                 || types.values().any(|known| pool::allows(requirement, known.labels.get(key).map(String::as_str)))

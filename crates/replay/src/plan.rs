@@ -70,7 +70,7 @@ pub fn study(mut dump: Dump, options: &Options) -> Result<Study, PlanError> {
     dump.complete(nodes.iter_mut());
     as_they_run(&mut dump);
     if options.karpenter_labels {
-        pools::in_our_words(&mut dump.pools, &options.catalogue);
+        pools::translate(&mut dump.pools, &options.catalogue);
     }
     let (pools, not_ready) = pools::read(&mut dump, &options.catalogue, &nodes);
     let usable: BTreeSet<String> = pools.iter().map(|pool| pool.name.clone()).collect();

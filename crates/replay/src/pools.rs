@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use muster_api::crd::{EC2NodeClass, NodePool, NodeRequirement, NodeRequirementOperator, condition};
+use muster_api::crd::{EC2NodeClass, NodePool, NodeRequirementOperator, condition};
 use muster_api::supply::{self, Supplied};
 use muster_api::{convert, keys, new_node, node_class, pool as rules, pool_check};
 use muster_core::devices::Daemon;
@@ -230,42 +230,40 @@ pub(crate) fn read(dump: &mut Dump, catalogue: &Catalogue, nodes: &[Node]) -> (V
     (pools, not_ready)
 }
 
-/// Keys of Karpenter's that no type of the catalogue carries.
-fn is_karpenters(key: &str, catalogue: &Catalogue) -> bool {
-    let theirs = key == keys::KARPENTER_CAPACITY_TYPE || key.starts_with(keys::KARPENTER_INSTANCE);
-    theirs && !catalogue.described.values().any(|known| known.labels.contains_key(key))
+/// Muster's key for one of Karpenter's that no type of the catalogue carries; a key that types carry is a fact of theirs.
+fn in_our_words(key: &str, catalogue: &Catalogue) -> Option<String> {
+    let ours = match key.strip_prefix(keys::KARPENTER_INSTANCE) {
+        Some(fact) => format!("{}instance-{fact}", keys::PREFIX),
+        None if key == keys::KARPENTER_CAPACITY_TYPE => keys::CAPACITY_TYPE.to_owned(),
+        None => return None,
+    };
+    (!catalogue.described.values().any(|known| known.labels.contains_key(key))).then_some(ours)
 }
 
-/// What pools require in Karpenter's words, in Muster's: nodes that carry both are what both say. A key that types of the catalogue
-/// carry themselves stays one of theirs.
-pub(crate) fn in_our_words(pools: &mut [NodePool], catalogue: &Catalogue) {
-    let requirements = pools.iter_mut().flat_map(|pool| &mut pool.spec.template.spec.requirements);
-    for requirement in requirements.filter(|requirement| is_karpenters(&requirement.key, catalogue)) {
-        if requirement.key == keys::KARPENTER_CAPACITY_TYPE {
-            keys::CAPACITY_TYPE.clone_into(&mut requirement.key);
-        } else if let Some(fact) = requirement.key.strip_prefix(keys::KARPENTER_INSTANCE) {
-            requirement.key = format!("{}instance-{fact}", keys::PREFIX);
+/// What pools require in Karpenter's words, in Muster's: nodes that carry both are what both say.
+pub(crate) fn translate(pools: &mut [NodePool], catalogue: &Catalogue) {
+    for requirement in pools.iter_mut().flat_map(|pool| &mut pool.spec.template.spec.requirements) {
+        if let Some(ours) = in_our_words(&requirement.key, catalogue) {
+            requirement.key = ours;
         }
     }
 }
 
-/// The first requirement in Karpenter's words, which no node would carry: as a key of the pool's own it would be a label that says of
-/// the machine what is not so.
+/// The first requirement in Karpenter's words that asks for a label: no node would carry it, and as a key of the pool's own it would
+/// say of the machine what is not so.
 fn in_others_words(pool: &NodePool, catalogue: &Catalogue) -> Option<String> {
-    let requirements = pool.spec.template.spec.requirements.iter().enumerate();
     let asks = |operator: NodeRequirementOperator| {
         !matches!(operator, NodeRequirementOperator::NotIn | NodeRequirementOperator::DoesNotExist)
     };
-    let mut theirs = requirements.filter(|(_, one)| asks(one.operator) && is_karpenters(&one.key, catalogue));
-    theirs.next().map(|(index, NodeRequirement { key, .. })| {
-        let ours = match key.strip_prefix(keys::KARPENTER_INSTANCE) {
-            Some(fact) => format!("{}instance-{fact}", keys::PREFIX),
-            None => keys::CAPACITY_TYPE.to_owned(),
-        };
-        format!(
-            "spec.template.spec.requirements[{index}].key: \"{key}\" is on no node; require {ours}, or plan with --karpenter-labels"
-        )
-    })
+    let requirements = pool.spec.template.spec.requirements.iter().enumerate();
+    let theirs = requirements.filter(|(_, one)| asks(one.operator));
+    theirs.filter_map(|(index, one)| Some((index, &one.key, in_our_words(&one.key, catalogue)?))).next().map(
+        |(index, key, ours)| {
+            format!(
+                "spec.template.spec.requirements[{index}].key: \"{key}\" is on no node; require {ours}, or plan with --karpenter-labels"
+            )
+        },
+    )
 }
 
 /// A pool that nobody has made yet: every type of the catalogue, without taints, labels and limits.

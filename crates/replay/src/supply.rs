@@ -293,7 +293,7 @@ fn allows(requirements: &Requirements, template: &Labels, known: &Described, key
         let label = known.labels.get(&**key).map(String::as_str).or_else(|| template.get(key).map(|value| &**value));
         // A pool that lists values of a key that no type knows defines the label by that.
         label.map_or_else(
-            || values.contains(None) || !is_known(key) && !keys.contains(&**key) && values.finite().is_some(),
+            || values.contains(None) || !keys::is_known(key) && !keys.contains(&**key) && values.finite().is_some(),
             |label| values.contains(Some(label)),
         )
     })
@@ -308,20 +308,13 @@ fn allows_zone(requirements: &Requirements, template: &Labels, known: &Described
         && derived.into_iter().all(|(key, value)| requirements.allows(key, stated(key).or(value)))
 }
 
-/// Keys that mean something without any catalogue.
-fn is_known(key: &str) -> bool {
-    let of_zone = [keys::ZONE, keys::REGION, keys::ZONE_ID, keys::EBS_ZONE];
-    let standard = [keys::INSTANCE_TYPE, keys::ARCH, keys::OS, keys::HOSTNAME];
-    of_zone.contains(&key) || standard.contains(&key) || key.starts_with(keys::PREFIX)
-}
-
 /// Every combination of values of the custom labels that a pool leaves open, the smallest first.
 ///
 /// Errors: a key that is required to be there and has no value; too many combinations.
 fn variants(requirements: &Requirements, template: &Labels, known: &BTreeSet<&str>) -> Result<Vec<Labels>, String> {
     let mut all = vec![BTreeMap::new()];
     for (key, values) in requirements.iter() {
-        if is_known(key) || known.contains(&**key) || template.contains_key(key) || values.contains(None) {
+        if keys::is_known(key) || known.contains(&**key) || template.contains_key(key) || values.contains(None) {
             continue;
         }
         let Some(values) = values.finite() else {

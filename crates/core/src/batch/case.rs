@@ -276,9 +276,9 @@ impl<'a> Case<'a> {
     /// No clock of a node that joins ends before: where the API server was away kubelets could not register, and try again by
     /// themselves. Of a node that was launched so long ago that its clocks would have run out twice they do, however often the API
     /// server was away.
-    pub(super) fn no_clock_ends_before(&self, launched: Timestamp, within: SignedDuration) -> Timestamp {
+    pub(super) fn no_clock_ends_before(&self, launched: Timestamp, status: &BatchStatus) -> Timestamp {
         let again = self.world.regained.and_then(|at| at.checked_add(REGAINED).ok()).unwrap_or(Timestamp::MIN);
-        let most = launched.saturating_add(within.saturating_mul(2)).unwrap_or(Timestamp::MAX);
+        let most = launched.saturating_add(self.join_budget(status).saturating_mul(2)).unwrap_or(Timestamp::MAX);
         again.min(most)
     }
 

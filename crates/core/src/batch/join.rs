@@ -23,7 +23,7 @@ pub struct JoinRules {
     pub replacements_left: u32,
     /// Everything, one replacement included, must be over by then.
     pub deadline: Timestamp,
-    /// No clock ends before: nobody could register, or say that it is ready.
+    /// No clock of an instance ends before: nobody could register, or say that it is ready. `deadline` is no earlier.
     pub not_before: Timestamp,
 }
 
@@ -179,12 +179,11 @@ pub fn judge_join(joiners: &[Joiner], rules: &JoinRules, now: Timestamp) -> Join
     if let Some(cause) = shared_cause(&failed, joiners.len()).filter(JoinCause::is_configuration) {
         return JoinVerdict::Block { cause, failed };
     }
-    let deadline = rules.deadline.max(rules.not_before);
-    if deadline <= now {
+    if rules.deadline <= now {
         return JoinVerdict::RollBack(failed);
     }
     if failed.is_empty() {
-        return JoinVerdict::Wait(due.unwrap_or(deadline).min(deadline));
+        return JoinVerdict::Wait(due.unwrap_or(rules.deadline).min(rules.deadline));
     }
     let few = u32::try_from(failed.len()).is_ok_and(|failed| failed <= rules.replacements_left);
     if few { JoinVerdict::Replace(failed) } else { JoinVerdict::RollBack(failed) }
@@ -334,7 +333,8 @@ mod tests {
 
     #[test]
     fn no_clock_ends_while_nobody_can_register() {
-        let until = |seconds| JoinRules { not_before: at(seconds), ..rules(1) };
+        let until =
+            |seconds| JoinRules { not_before: at(seconds), deadline: at(seconds).max(rules(1).deadline), ..rules(1) };
         let joiners = with(vec![JoinStage::Running; 3], &[lacking("Ready")]);
         let judged = |rules: &JoinRules, now| judge_join(&joiners, rules, at(now));
         assert!(!matches!(judged(&rules(1), 900), JoinVerdict::Wait(_)), "a clock has run out");

@@ -105,7 +105,9 @@ fn clocks(case: &Case<'_>, status: &BatchStatus) -> JoinRules {
     let allowed = replacements(&join.max_replacements, status.count).unwrap_or(0);
     let won = status.attempts.iter().rev().find(|attempt| attempt.outcome == AttemptOutcome::Won);
     let launched = won.and_then(|won| won.ended);
-    let all = join.register_within.saturating_add(join.ready_within);
+    let all = case.join_budget(status);
+    let not_before = launched.map_or(Timestamp::MIN, |at| case.no_clock_ends_before(at, status));
+    let deadline = launched.and_then(|at| at.saturating_add(all).ok()).unwrap_or(Timestamp::MAX);
     // Of a node that is tried alone the first answer counts.
     let left = allowed.saturating_sub(u32::try_from(replaced).unwrap_or(u32::MAX));
     JoinRules {
@@ -114,8 +116,8 @@ fn clocks(case: &Case<'_>, status: &BatchStatus) -> JoinRules {
         ready_within: join.ready_within,
         replacements_left: if probe::is_alone(status) { 0 } else { left },
         // Each replacement has the clocks once more; `maxReplacements` bounds how often.
-        deadline: launched.and_then(|at| at.saturating_add(all).ok()).unwrap_or(Timestamp::MAX),
-        not_before: launched.map_or(Timestamp::MIN, |at| case.no_clock_ends_before(at, all)),
+        deadline: deadline.max(not_before),
+        not_before,
     }
 }
 
@@ -242,7 +244,7 @@ fn judge(case: &Case<'_>, status: &BatchStatus, joiners: &[Joiner]) -> Step<Judg
         JoinCause::Died(_) | JoinCause::NeverRan | JoinCause::NeverRegistered => None,
     });
     let why = if failed.is_empty() {
-        format!("the batch has not joined by {}", moment(rules.deadline.max(rules.not_before)))
+        format!("the batch has not joined by {}", moment(rules.deadline))
     } else {
         describe_failures(&failed)
     };

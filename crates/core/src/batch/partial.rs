@@ -461,6 +461,7 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
     let clocks = supply.join(status.node_pool.as_deref());
     let launched = status.last().and_then(|attempt| attempt.ended).unwrap_or(now);
     let after = |at: Timestamp, pause: SignedDuration| at.saturating_add(pause).unwrap_or(Timestamp::MAX);
+    let not_before = case.no_clock_ends_before(launched, status);
     let of_type = supply.devices(status);
     let permanent = supply.taints(status.node_pool.as_deref());
     let unregistered = case.world.settings.keys.unregistered;
@@ -529,8 +530,7 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
             let cause = if ran { JoinCause::NeverRegistered } else { JoinCause::NeverRan };
             (after(launched, clocks.register_within), cause)
         };
-        let within = clocks.register_within.saturating_add(clocks.ready_within);
-        let by = by.max(case.no_clock_ends_before(launched, within));
+        let by = by.max(not_before);
         if by <= now {
             joined.failed.insert(instance.id.clone(), cause);
         } else {

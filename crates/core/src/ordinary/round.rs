@@ -239,12 +239,9 @@ pub fn plan(round: &Round<'_>) -> Outcome {
         // Nobody who asks gets one, perhaps for ever: the others are not to wait for that.
         asked = false;
         let asking = who_asks_in_vain(round, &rest, &settled);
-        let obstacles = packing::Obstacles::new(&settled.problem, &settled.plan);
-        let mut reasons: BTreeMap<usize, (Cause, Arc<str>)> = BTreeMap::new();
+        let mut reasons = Reasons::new(round, &settled.problem, &settled.plan);
         for (index, class) in &asking {
-            let of = classes[*index].as_deref();
-            let reason = || refusal(round, &settled.problem, &obstacles, *class, of);
-            let (cause, why) = reasons.entry(*class).or_insert_with(reason).clone();
+            let (cause, why) = reasons.of(*class, classes[*index].as_deref());
             in_vain.push(Refusal { pod: round.waiting[*index].pod.uid.clone(), cause, why });
         }
         rest.retain(|index| !asking.contains_key(index));
@@ -261,12 +258,9 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     }
     let placed = of(&settled, &rest);
     let Settled { problem, plan, pods: _, unplaced, refused: late } = settled;
-    let obstacles = packing::Obstacles::new(&problem, &plan);
-    let mut reasons: BTreeMap<usize, (Cause, Arc<str>)> = BTreeMap::new();
+    let mut reasons = Reasons::new(round, &problem, &plan);
     for (number, class) in unplaced {
-        let of = classes[rest[number]].as_deref();
-        let reason = || refusal(round, &problem, &obstacles, class, of);
-        let (cause, why) = reasons.entry(class).or_insert_with(reason).clone();
+        let (cause, why) = reasons.of(class, classes[rest[number]].as_deref());
         outcome.refused.push(Refusal { pod: round.waiting[rest[number]].pod.uid.clone(), cause, why });
     }
     // What no node would change is stated by itself.
@@ -276,7 +270,7 @@ pub fn plan(round: &Round<'_>) -> Outcome {
     });
     let late: Vec<Refusal> = late.collect();
     let rest = placed;
-    settle(round, &classes, &rest, &problem, &plan, (&obstacles, reasons), &mut outcome);
+    settle(&classes, &rest, &plan, &mut reasons, &mut outcome);
     one_at_a_time(round, &mut outcome);
     for (index, place) in rest.iter().zip(&plan.places) {
         if let (Place::Existing(node), Some(class)) = (place, &classes[*index])
@@ -432,14 +426,13 @@ fn take_unread(round: &Round<'_>, under_way: &mut [Joining], rest: &mut Vec<usiz
 
 /// Turns a plan into batches and refusals.
 fn settle(
-    round: &Round<'_>,
     classes: &[Option<String>],
     rest: &[usize],
-    problem: &Problem,
     plan: &packing::Plan,
-    (obstacles, mut reasons): (&packing::Obstacles<'_>, BTreeMap<usize, (Cause, Arc<str>)>),
+    reasons: &mut Reasons<'_>,
     outcome: &mut Outcome,
 ) {
+    let (round, problem) = (reasons.round, reasons.problem);
     let mut held: Vec<Vec<usize>> = vec![Vec::new(); plan.nodes.len()];
     for (number, place) in plan.places.iter().enumerate() {
         match place {
@@ -447,11 +440,9 @@ fn settle(
             Place::New(node) => held[*node].push(rest[number]),
             Place::None => {
                 let class = last_class(problem, number);
-                let of = classes[rest[number]].as_deref();
-                let (cause, why) =
-                    reasons.entry(class).or_insert_with(|| refusal(round, problem, obstacles, class, of));
+                let (cause, why) = reasons.of(class, classes[rest[number]].as_deref());
                 let pod = round.waiting[rest[number]].pod.uid.clone();
-                outcome.refused.push(Refusal { pod, cause: *cause, why: Arc::clone(why) });
+                outcome.refused.push(Refusal { pod, cause, why });
             }
         }
     }
@@ -647,6 +638,26 @@ fn tried_alone(pool: &str) -> Arc<str> {
 fn refused(round: &Round<'_>, pods: &[usize], cause: Cause, why: &Arc<str>) -> Vec<Refusal> {
     let of = |pod: &usize| Refusal { pod: round.waiting[*pod].pod.uid.clone(), cause, why: Arc::clone(why) };
     pods.iter().map(of).collect()
+}
+
+/// Why classes find no place, each found once.
+struct Reasons<'r> {
+    round: &'r Round<'r>,
+    problem: &'r Problem,
+    obstacles: packing::Obstacles<'r>,
+    known: BTreeMap<usize, (Cause, Arc<str>)>,
+}
+
+impl<'r> Reasons<'r> {
+    fn new(round: &'r Round<'r>, problem: &'r Problem, plan: &'r packing::Plan) -> Self {
+        Self { round, problem, obstacles: packing::Obstacles::new(problem, plan), known: BTreeMap::new() }
+    }
+
+    /// That of a class, of which `digest` is the digest.
+    fn of(&mut self, class: usize, digest: Option<&str>) -> (Cause, Arc<str>) {
+        let Self { round, problem, obstacles, known } = self;
+        known.entry(class).or_insert_with(|| refusal(round, problem, obstacles, class, digest)).clone()
+    }
 }
 
 /// Why a class finds no place, pool by pool; `of` is its digest.

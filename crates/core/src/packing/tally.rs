@@ -92,6 +92,15 @@ pub(super) enum Constraint {
     AntiAffinity,
 }
 
+/// Where a pod would stand, as one counter has it.
+enum Stands {
+    /// In no domain.
+    InNone,
+    /// In one of its own, which holds nobody.
+    OnNewHost,
+    In(usize),
+}
+
 /// Pods that stand, as all constraints count them.
 pub(super) struct Tally<'p> {
     domains: BTreeMap<&'p str, Domains>,
@@ -182,31 +191,54 @@ impl<'p> Tally<'p> {
 
     /// Whether kube-scheduler's filters for topology accept a pod of the class on the node, beside those that stand.
     pub(super) fn allows(&self, class: usize, node: usize) -> bool {
+        self.refuses(class, |counter| self.domain(counter, node).map_or(Stands::InNone, Stands::In)).is_none()
+    }
+
+    /// What keeps a pod of the class from one more new node of the offer, beside those that stand.
+    pub(super) fn refuses_new(&self, class: usize, offer: usize) -> Option<Constraint> {
+        self.refuses(class, |counter| match self.counters[counter].counted.key() {
+            HOSTNAME => Stands::OnNewHost,
+            key => self.domains[key].of_offer[offer].map_or(Stands::InNone, Stands::In),
+        })
+    }
+
+    /// What keeps a pod of the class from where it would stand, as each counter has it.
+    fn refuses(&self, class: usize, stands: impl Fn(usize) -> Stands) -> Option<Constraint> {
+        let pods = |counter: usize| match stands(counter) {
+            Stands::In(domain) => self.counters[counter].pods[domain],
+            Stands::InNone | Stands::OnNewHost => 0,
+        };
         let asked = &self.classes[class];
-        asked.avoided_by.iter().all(|counter| self.pods(*counter, node) == 0)
-            && asked.rules.iter().all(|rule| match rule {
-                Question::AntiAffinity { counter, .. } => self.pods(*counter, node) == 0,
-                Question::Affinity { counters, own } => {
-                    let first = *own && self.counts_nobody(counters);
-                    counters.iter().all(|counter| {
-                        self.domain(*counter, node).is_some() && (first || self.pods(*counter, node) > 0)
-                    })
-                }
-                Question::Spread { counter, spread, own, launchable } => {
-                    self.within_skew(*counter, spread, *own, launchable, node)
-                }
-            })
+        if asked.avoided_by.iter().any(|counter| pods(*counter) > 0) {
+            return Some(Constraint::AntiAffinity);
+        }
+        asked.rules.iter().find_map(|rule| match rule {
+            Question::AntiAffinity { counter, .. } => (pods(*counter) > 0).then_some(Constraint::AntiAffinity),
+            Question::Affinity { counters, own } => {
+                let first = *own && self.counts_nobody(counters);
+                let shares = |counter: &usize| match stands(*counter) {
+                    Stands::InNone => false,
+                    Stands::In(_) | Stands::OnNewHost => first || pods(*counter) > 0,
+                };
+                (!counters.iter().all(shares)).then_some(Constraint::Affinity)
+            }
+            Question::Spread { counter, spread, own, launchable } => {
+                let within = match stands(*counter) {
+                    Stands::InNone => false,
+                    Stands::In(here) => self.within_skew(*counter, spread, *own, launchable, here),
+                    // The least that any host holds is nothing then.
+                    Stands::OnNewHost => *own <= spread.max_skew,
+                };
+                (!within).then_some(Constraint::Spread)
+            }
+        })
     }
 
     fn counts_nobody(&self, counters: &[usize]) -> bool {
         counters.iter().all(|counter| self.counters[*counter].all == 0)
     }
 
-    fn within_skew(&self, counter: usize, spread: &Spread, own: u32, launchable: &[usize], node: usize) -> bool {
-        self.domain(counter, node).is_some_and(|here| self.is_within_skew(counter, spread, own, launchable, here))
-    }
-
-    fn is_within_skew(&self, counter: usize, spread: &Spread, own: u32, launchable: &[usize], here: usize) -> bool {
+    fn within_skew(&self, counter: usize, spread: &Spread, own: u32, launchable: &[usize], here: usize) -> bool {
         let Counter { pods, eligible, .. } = &self.counters[counter];
         let counts = |domain: &usize| eligible.as_ref().is_none_or(|(_, domains)| domains[*domain]);
         let of_nodes = (0..pods.len()).filter(counts);
@@ -219,33 +251,6 @@ impl<'p> Tally<'p> {
         let empty = self.hosts_come && &*spread.key == HOSTNAME;
         let least = if domains >= spread.min_domains && domains > 0 && !empty { least } else { 0 };
         (pods[here] + own).saturating_sub(least) <= spread.max_skew
-    }
-
-    /// What keeps a pod of the class from one more new node of the offer, beside those that stand.
-    pub(super) fn refuses_new(&self, class: usize, offer: usize) -> Option<Constraint> {
-        let key = |counter: usize| self.counters[counter].counted.key();
-        let domain = |counter: usize| self.domains[key(counter)].of_offer[offer];
-        // A new host is a domain of its own, and holds nobody.
-        let pods = |counter: usize| domain(counter).map_or(0, |domain| self.counters[counter].pods[domain]);
-        let has_domain = |counter: usize| key(counter) == HOSTNAME || domain(counter).is_some();
-        let asked = &self.classes[class];
-        if asked.avoided_by.iter().any(|counter| pods(*counter) > 0) {
-            return Some(Constraint::AntiAffinity);
-        }
-        asked.rules.iter().find_map(|rule| match rule {
-            Question::AntiAffinity { counter, .. } => (pods(*counter) > 0).then_some(Constraint::AntiAffinity),
-            Question::Affinity { counters, own } => {
-                let first = *own && self.counts_nobody(counters);
-                let shares = |counter: &usize| has_domain(*counter) && (first || pods(*counter) > 0);
-                (!counters.iter().all(shares)).then_some(Constraint::Affinity)
-            }
-            Question::Spread { counter, spread, own, launchable } => {
-                let within = key(*counter) == HOSTNAME
-                    || domain(*counter)
-                        .is_some_and(|here| self.is_within_skew(*counter, spread, *own, launchable, here));
-                (!within).then_some(Constraint::Spread)
-            }
-        })
     }
 
     /// Whether a pod that stands on the node shares a domain with another one that its required anti-affinity excludes.

@@ -210,13 +210,12 @@ pub(super) fn withheld(pool: String, instance_type: Option<&str>, why: Withheld)
 /// Why a pool has nothing for a pod.
 pub(super) fn obstacle(pool: String, instance_type: Option<&str>, obstacle: &Obstacle) -> PodReason {
     let positive = |amount: i64| u64::try_from(amount).ok();
-    let decided = [keys::INSTANCE_TYPE, keys::ARCH, keys::OS, keys::ZONE, keys::ZONE_ID, keys::REGION, keys::EBS_ZONE];
     let (code, short, change) = match obstacle {
         Obstacle::NothingOffered => (PodCode::NoOfferFits, None, None),
         Obstacle::Taint(taint) => (PodCode::Taint, None, Some(format!("tolerate {taint}"))),
         // Every node has one of its own, or its type or zone decides; no pool can define it.
         Obstacle::UndefinedLabel(key) if **key == *keys::HOSTNAME => (PodCode::Selector, None, None),
-        Obstacle::UndefinedLabel(key) if key.starts_with(keys::PREFIX) || decided.contains(&&**key) => {
+        Obstacle::UndefinedLabel(key) if keys::is_known(key) => {
             (PodCode::Selector, None, Some("another selector or requirement".to_owned()))
         }
         Obstacle::UndefinedLabel(key) => {
