@@ -101,10 +101,14 @@ impl Election {
                 changed = &mut change => {
                     match changed {
                         Ok(true) => {
-                            // Until the object has been read: it was written a moment ago.
-                            valid_until = Some(self.validity(now_real()));
-                            (self.hold)(valid_until);
-                            self.tell(true);
+                            // How long it is valid says only what was written: this process may have been stopped since.
+                            if let Some(Seen::Ours(until)) = self.read().await {
+                                valid_until = Some(until);
+                                (self.hold)(valid_until);
+                                if until > now_real() {
+                                    self.tell(true);
+                                }
+                            }
                         }
                         Ok(false) => self.tell(false),
                         Err(error) => {

@@ -21,6 +21,7 @@ use tracing::{debug, error};
 
 use super::events::Events;
 use super::hands::{Effect, ExecutorOptions, Hands, whose};
+use super::release::release as send;
 use super::seen::Seen;
 use super::share::Share;
 use crate::clock::Clock;
@@ -409,7 +410,7 @@ impl Executor {
             let call = async || {
                 // A paused former holder of the lease must not go on releasing.
                 let made = begins(&began, &hands.cluster.load(), &release) && tenure.lasts();
-                let error = if made { hands.release(known.as_deref(), &release).await.err() } else { None };
+                let error = if made { send(&hands.client, known.as_deref(), &release).await.err() } else { None };
                 error.map(|error| {
                     let error = crate::telemetry::chain(&error);
                     debug!(pod = %release.pod.key, error, "release not written, tried again");

@@ -6,19 +6,18 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{ObjectReference, Pod, Toleration};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt};
-use muster_api::convert::{assigned_node, is_of_held, of_held, pin};
+use muster_api::convert::assigned_node;
 use muster_api::crd::{BatchOffer, set_condition};
 use muster_api::crd::{Fill, Gang as GangObject, GangRef, NodeBatch, NodeBatchSpec};
 use muster_api::{batch_state, gang_state, keys};
 use muster_core::batch::reserves;
 use muster_core::ec2::{CapacityType, Grace};
 use muster_core::gang::{
-    Action, BatchRequest, Evict, GangEvent, MemberReport, Release, StatusWrite, batch_name, conditions as shown,
-    owner_event, shows_waiting,
+    Action, BatchRequest, Evict, GangEvent, MemberReport, StatusWrite, batch_name, conditions as shown, owner_event,
 };
 use muster_core::model::gang::{Gang, NoteKind, Phase, Recognised};
 use muster_core::model::names::{ObjectKey, PodUid};
@@ -26,12 +25,13 @@ use serde_json::json;
 use tracing::{debug, info, warn};
 
 use super::events::Events;
-use super::patch::{Patched, patch, post_eviction};
+use super::patch::{patch, post_eviction};
+use super::release::of_member;
 use super::seen::Seen;
 use super::share::Share;
 use super::{cost, notice};
 use crate::clock::{Clock, now_real};
-use crate::cluster::{Cluster, Lists};
+use crate::cluster::Cluster;
 use crate::step::{Step, step};
 use crate::telemetry::GangMetrics;
 use crate::term::Tenure;
@@ -511,64 +511,6 @@ impl Hands {
         let patched = patch(Step::NominatePod, &self.client, &pod.key, &Patch::Merge(&cleared)).await;
         patched.map(drop).map_err(|error| anyhow::Error::new(error).context("clear nomination"))
     }
-
-    /// The patches of one member: the nomination, unless it is pinned, then gate, annotations, toleration and pin. `known` are the lists
-    /// that it has.
-    pub(super) async fn release(&self, known: Option<&Lists>, release: &Release) -> anyhow::Result<()> {
-        let pod = &release.pod;
-        let nominated = if release.nominates() { Some(self.nominate(release).await?) } else { None };
-        let mut dropped = json!({
-            "metadata": {
-                "uid": pod.uid.as_str(),
-                "annotations": {
-                    keys::PLAN_EPOCH: release.epoch.to_string(),
-                    keys::PLANNED_NODE: release.node.as_str(),
-                },
-            },
-            "spec": {"schedulingGates": []},
-        });
-        if let Some(nominated) = nominated {
-            dropped["metadata"]["resourceVersion"] = json!(nominated.resource_version());
-            // Another value each time: a patch that changes nothing requeues nobody.
-            dropped["metadata"]["annotations"][keys::REQUEUE] = json!(now_real().as_microsecond().to_string());
-        }
-        // Lists are replaced: what the pod has is repeated. One that has more by now refuses to lose it.
-        if !release.tolerate.is_empty() {
-            let known = known.map(|lists| lists.tolerations.clone()).unwrap_or_default();
-            dropped["spec"]["tolerations"] = json!(tolerations(known, &release.tolerate));
-        }
-        if release.pin {
-            let terms = pin(known.map(|lists| lists.terms.clone()).unwrap_or_default(), release.node.as_str());
-            dropped["metadata"]["annotations"][keys::PINNED_NODE] = json!(release.node.as_str());
-            dropped["spec"]["affinity"] = json!({
-                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}},
-            });
-        }
-        patch(Step::ReleasePod, &self.client, &pod.key, &Patch::Merge(&dropped))
-            .await
-            .map_err(|error| anyhow::Error::new(error).context("release"))?;
-        Ok(())
-    }
-
-    /// Nominates a member for its planned node.
-    async fn nominate(&self, release: &Release) -> anyhow::Result<Patched> {
-        let pod = &release.pod;
-        let mut nomination = json!({
-            "metadata": {"uid": pod.uid.as_str()},
-            "status": {"nominatedNodeName": release.node.as_str()},
-        });
-        let nomination = if shows_waiting(pod) {
-            // What it waited for is over: the same write says so. Conditions are merged by type.
-            let message = format!("sent to kube-scheduler for node {}", release.node);
-            nomination["status"]["conditions"] = json!([of_member("Released", &message)]);
-            Patch::Strategic(&nomination)
-        } else {
-            Patch::Merge(&nomination)
-        };
-        patch(Step::NominatePod, &self.client, &pod.key, &nomination)
-            .await
-            .map_err(|error| anyhow::Error::new(error).context("nomination"))
-    }
 }
 
 fn is_missing(error: &kube::Error) -> bool {
@@ -578,38 +520,6 @@ fn is_missing(error: &kube::Error) -> bool {
 /// Whose calls wait for each other: those of one gang, and those of the pods of no gang in one namespace.
 pub(super) fn whose(pod: &muster_core::model::gang::Pod) -> ObjectKey {
     pod.membership.gang().cloned().unwrap_or_else(|| ObjectKey::new(Arc::clone(&pod.key.namespace), ""))
-}
-
-/// The condition `muster.dev/Gang` of a member: it holds while the member has a node to go to.
-fn of_member(reason: &str, message: &str) -> serde_json::Value {
-    json!({
-        "type": keys::POD_CONDITION,
-        "status": if matches!(reason, "Released" | "Planned") { "True" } else { "False" },
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": now_real(),
-    })
-}
-
-/// With those that the nodes provisioned for the gang ask for.
-fn tolerations(mut known: Vec<Toleration>, tolerate: &[Arc<str>]) -> Vec<Toleration> {
-    for value in tolerate {
-        let ours = Toleration {
-            key: Some(keys::GANG_PENDING.to_owned()),
-            operator: Some("Equal".to_owned()),
-            value: Some(value.to_string()),
-            effect: Some("NoSchedule".to_owned()),
-            toleration_seconds: None,
-        };
-        if !known.contains(&ours) {
-            known.push(ours);
-        }
-    }
-    // kube-scheduler sees the hold as what it is, a cordon.
-    if !tolerate.is_empty() && !known.iter().any(is_of_held) {
-        known.push(of_held());
-    }
-    known
 }
 
 fn conditions(status: &mut muster_api::crd::GangStatus, write: &StatusWrite, generation: Option<i64>) {

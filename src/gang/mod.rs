@@ -8,6 +8,7 @@ mod looping;
 mod notice;
 mod patch;
 mod recorder;
+mod release;
 mod seen;
 mod share;
 

@@ -1,12 +1,14 @@
 //! Patches of pods of which nothing but the new version is read: the API server answers with the metadata alone.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::header::{ACCEPT, HeaderValue};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
-use muster_core::model::names::ObjectKey;
+use muster_api::keys;
+use muster_core::model::names::{NodeName, ObjectKey};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::error::Elapsed;
@@ -50,12 +52,20 @@ pub(super) struct Patched {
 #[serde(rename_all = "camelCase")]
 struct Metadata {
     resource_version: String,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
 }
 
 impl Patched {
     /// The version after the patch.
     pub(super) fn resource_version(&self) -> &str {
         &self.metadata.resource_version
+    }
+
+    /// Whether the pod says that it was released for this plan of its gang, to this node.
+    pub(super) fn says_released(&self, epoch: u64, node: &NodeName) -> bool {
+        let says = |key: &str| self.metadata.annotations.get(key).map(String::as_str);
+        says(keys::PLAN_EPOCH) == Some(&*epoch.to_string()) && says(keys::PLANNED_NODE) == Some(node.as_str())
     }
 }
 
