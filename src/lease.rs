@@ -216,7 +216,9 @@ impl Election {
 
     async fn read(&self) -> Option<Seen> {
         let leases: Api<LeaseObject> = Api::namespaced(self.client.clone(), &self.lease.namespace);
-        let lease = tokio::time::timeout(PATIENCE, leases.get(&self.lease.name)).await.ok()?.ok()?;
+        // A lease that lasts can wait for an API server that is busy: whoever holds it and cannot read so does not lead.
+        let patience = PATIENCE.max(Duration::from_secs(self.lease.duration_seconds) / 3);
+        let lease = tokio::time::timeout(patience, leases.get(&self.lease.name)).await.ok()?.ok()?;
         let spec = lease.spec.unwrap_or_default();
         match spec.holder_identity.as_deref() {
             None | Some("") => Some(Seen::Free),

@@ -215,6 +215,9 @@ pub enum NoAnswer {
     /// None came in time.
     #[error("{} was not answered within {} s: whether it was carried out is open", .0.as_str(), .1.as_secs())]
     Late(Step, Duration),
+    /// The lease had run out when it was still to be answered: what the client repeats by itself is not sent any more.
+    #[error("{} was not answered before the lease ran out: whether it was carried out is open", .0.as_str())]
+    Lapsed(Step),
     /// It was not sent.
     #[error("{} was not sent: the lease has run out", .0.as_str())]
     NotHeld(Step),
@@ -234,9 +237,9 @@ impl Unanswered for kube::Error {
 
 impl Unanswered for CallError {
     fn unanswered(why: NoAnswer) -> Self {
-        let (NoAnswer::Late(step, _) | NoAnswer::NotHeld(step)) = why;
+        let (NoAnswer::Late(step, _) | NoAnswer::Lapsed(step) | NoAnswer::NotHeld(step)) = why;
         let kind = match why {
-            NoAnswer::Late(..) => ErrorClass::Unknown,
+            NoAnswer::Late(..) | NoAnswer::Lapsed(_) => ErrorClass::Unknown,
             NoAnswer::NotHeld(_) => ErrorClass::NotSent,
         };
         let operation = step.as_str().to_owned();
@@ -246,7 +249,7 @@ impl Unanswered for CallError {
 
 impl Unanswered for QueueError {
     fn unanswered(why: NoAnswer) -> Self {
-        let (NoAnswer::Late(step, _) | NoAnswer::NotHeld(step)) = why;
+        let (NoAnswer::Late(step, _) | NoAnswer::Lapsed(step) | NoAnswer::NotHeld(step)) = why;
         Self { operation: step.as_str(), code: None, message: why.to_string() }
     }
 }
@@ -265,6 +268,21 @@ pub fn hold_until(until: Option<Timestamp>) {
 pub fn holds_lease() -> bool {
     let until = HELD_UNTIL.load(Ordering::SeqCst);
     until != i64::MAX && now_real().as_millisecond() < until
+}
+
+/// Ends once the lease has run out, however often it was renewed meanwhile.
+async fn lapsed(held_until: &AtomicI64) {
+    loop {
+        let until = held_until.load(Ordering::SeqCst);
+        if until == i64::MAX {
+            return std::future::pending().await;
+        }
+        let Ok(left) = u64::try_from(until.saturating_sub(now_real().as_millisecond())) else { return };
+        if left == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(left)).await;
+    }
 }
 
 fn may_be_sent(step: Step, held_until: i64, now: Timestamp) -> bool {
@@ -321,18 +339,19 @@ pub fn arm(text: &str) -> Result<(), String> {
 ///
 /// Errors: the call's, and [`NoAnswer`] in its words.
 pub async fn step<T, E: Unanswered>(name: Step, call: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-    within(name, name.deadline(), call).await
+    within(name, name.deadline(), &HELD_UNTIL, call).await
 }
 
 async fn within<T, E: Unanswered>(
     name: Step,
     deadline: Duration,
+    held_until: &AtomicI64,
     call: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
     let count = |outcome| {
         COUNTS.get_or_create(&StepLabel { step: name.as_str(), outcome }).inc();
     };
-    if !may_be_sent(name, HELD_UNTIL.load(Ordering::SeqCst), now_real()) {
+    if !may_be_sent(name, held_until.load(Ordering::SeqCst), now_real()) {
         count("not-held");
         return Err(E::unanswered(NoAnswer::NotHeld(name)));
     }
@@ -341,7 +360,12 @@ async fn within<T, E: Unanswered>(
         crash(name);
     }
     let mut armed = Armed(fires);
-    let result = tokio::time::timeout(deadline, call).await;
+    let result = tokio::select! {
+        // In this order: a process that was stopped repeats nothing when it goes on.
+        biased;
+        () = lapsed(held_until), if name.scope() == Scope::Held => Err(NoAnswer::Lapsed(name)),
+        result = tokio::time::timeout(deadline, call) => result.map_err(|_| NoAnswer::Late(name, deadline)),
+    };
     if std::mem::take(&mut armed.0) {
         crash(name);
     }
@@ -350,7 +374,7 @@ async fn within<T, E: Unanswered>(
         Ok(Err(_)) => "error",
         Err(_) => "late",
     });
-    result.unwrap_or_else(|_| Err(E::unanswered(NoAnswer::Late(name, deadline))))
+    result.unwrap_or_else(|why| Err(E::unanswered(why)))
 }
 
 /// The call after which the process ends. If nobody waits for its answer any more, the next call of that step is the one.
@@ -383,13 +407,38 @@ mod tests {
     #[tokio::test]
     async fn a_call_that_is_never_answered_ends_as_an_error_whose_outcome_is_open() {
         let never = std::future::pending::<Result<(), CallError>>();
-        let error = within(Step::CreateFleet, Duration::ZERO, never).await.unwrap_err();
+        let error = within(Step::CreateFleet, Duration::ZERO, &AtomicI64::new(i64::MAX), never).await.unwrap_err();
         assert_eq!((error.operation.as_str(), error.kind), ("create-fleet", ErrorClass::Unknown));
         let never = std::future::pending::<Result<(), kube::Error>>();
-        let error = within(Step::NominatePod, Duration::ZERO, never).await.unwrap_err();
+        let error = within(Step::NominatePod, Duration::ZERO, &AtomicI64::new(i64::MAX), never).await.unwrap_err();
         assert!(error.to_string().contains("nominate-pod was not answered"), "{error}");
         let late = counts().get_or_create(&StepLabel { step: "nominate-pod", outcome: "late" }).get();
         assert_eq!(late, 1, "counted");
+    }
+
+    #[tokio::test]
+    async fn a_call_under_way_when_the_lease_runs_out_is_given_up_so_that_the_client_repeats_it_no_more() {
+        let held_until = AtomicI64::new(now_real().as_millisecond() + 1_000);
+        let never = std::future::pending::<Result<(), kube::Error>>();
+        let error = within(Step::CreateBatch, ANSWER, &held_until, never).await.unwrap_err();
+        assert!(error.to_string().contains("before the lease ran out"), "{error}");
+        // Whoever commits needs no lease.
+        let never = std::future::pending::<Result<(), kube::Error>>();
+        let error = within(Step::CommitGang, Duration::ZERO, &held_until, never).await.unwrap_err();
+        assert!(error.to_string().contains("not answered within"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_is_renewed_meanwhile_has_not_run_out() {
+        let held_until = AtomicI64::new(now_real().as_millisecond() + 1_000);
+        let renewed = async {
+            held_until.store(i64::MAX, Ordering::SeqCst);
+            // Longer than it was to last at first.
+            let never = std::future::pending::<()>();
+            tokio::time::timeout(Duration::from_millis(1_100), never).await.unwrap_err();
+            Ok::<_, kube::Error>(())
+        };
+        within(Step::WriteGang, ANSWER, &held_until, renewed).await.unwrap();
     }
 
     #[test]

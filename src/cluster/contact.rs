@@ -15,8 +15,11 @@ use http_body::{Frame, SizeHint};
 use kube::client::Body;
 use muster_api::conventions::Kind;
 use muster_replay::kinds;
+use tokio::sync::watch as channel;
 use tokio::time::Instant;
 use tower::{Layer, Service};
+
+use super::current::Versions;
 
 /// Last contact by kind.
 #[derive(Debug)]
@@ -24,6 +27,7 @@ pub struct Contacts {
     started: Instant,
     max_age: Duration,
     kinds: Vec<Followed>,
+    reached: channel::Sender<Versions>,
 }
 
 /// A kind whose lists and watches are noted.
@@ -61,7 +65,19 @@ impl Contacts {
             heard: AtomicU64::new(NEVER),
             counts: AtomicBool::new(*kind == Kind::Job),
         });
-        Self { started: Instant::now(), max_age, kinds: kinds.chain(owners).collect() }
+        let reached = channel::channel(Versions::default()).0;
+        Self { started: Instant::now(), max_age, kinds: kinds.chain(owners).collect(), reached }
+    }
+
+    /// How far the watches have come; what they showed on the way is published by then.
+    #[must_use]
+    pub fn reached(&self) -> channel::Receiver<Versions> {
+        self.reached.subscribe()
+    }
+
+    /// They have come so far.
+    pub(super) fn reach(&self, versions: Versions) {
+        self.reached.send_if_modified(|now| std::mem::replace(now, versions) != versions);
     }
 
     /// A kind whose watch was last heard from longer ago than `state.maxAge`.

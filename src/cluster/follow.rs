@@ -59,6 +59,8 @@ pub enum Change {
     Heard(Kind),
     /// A Gang event.
     Gang(Event<Gang>),
+    /// A Gang as it was answered to an own write. What others wrote before it may be yet to come.
+    Written(Box<Gang>),
     /// A NodeBatch event.
     Batch(Event<NodeBatch>),
     /// A NodePool event.

@@ -4,6 +4,7 @@
 //! immutable state and never wait for a watch unless they say so.
 
 mod contact;
+mod current;
 mod dra;
 mod follow;
 mod kept;
@@ -19,7 +20,6 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
-use kube::runtime::watcher::Event;
 use muster_api::batch_state;
 use muster_api::conventions::{Kind, MissingOwner, Object, Objects, Ref};
 use muster_api::convert::ordinary::Namespaces;
@@ -34,6 +34,8 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch as channel};
 
 pub use contact::Contacts;
+pub(crate) use current::version;
+pub use current::{Versions, follow as follow_terms};
 pub use follow::Change;
 pub use kept::Lists;
 pub(crate) use owners::is_served;
@@ -230,7 +232,7 @@ impl Cluster {
     /// Feeds the answer to an own write into the store, so that an assignment is protected before the watch shows it.
     /// Without capacity in the queue it is left to the watch.
     pub fn trust(&self, gang: &Gang) {
-        let _ = self.feed.try_send(Change::Gang(Event::Apply(gang.clone())));
+        let _ = self.feed.try_send(Change::Written(Box::new(gang.clone())));
     }
 
     /// A receiver that is notified of every newer state.

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::contact::{ContactLayer, Contacts};
+use super::current::{Reached, Versions};
 use super::follow::{Change, watch};
 use super::served::{resources, until_gone, until_served};
 use super::store::{Store, object_key};
@@ -105,7 +106,7 @@ pub async fn run(
     watches.spawn(watch::<NodeBatch>(client.clone(), "nodebatches", reopen, sender.clone(), Change::Batch));
     watches.spawn(watch::<NodePool>(client.clone(), "nodepools", reopen, sender.clone(), Change::Pool));
     watches.spawn(watch::<EC2NodeClass>(client.clone(), "ec2nodeclasses", reopen, sender.clone(), Change::Class));
-    watches.spawn(requests(client, contacts, reopen, sender));
+    watches.spawn(requests(client, Arc::clone(&contacts), reopen, sender));
     let (started, mut listed) = (Instant::now(), false);
     let mut relists = Relists::default();
     let mut changes = Vec::with_capacity(BURST);
@@ -125,6 +126,7 @@ pub async fn run(
                 }
                 let began = Instant::now();
                 store.publish();
+                contacts.reach(relists.reached);
                 if !listed && store.is_synced() {
                     listed = true;
                     info!(milliseconds = started.elapsed().as_millis(), "every kind was listed: ready");
@@ -230,6 +232,12 @@ impl Resource for GroupedPod {
 /// Names seen since a list began, per kind: what is not among them when it ends is gone.
 #[derive(Debug, Default)]
 struct Relists {
+    /// How far the watches have come whose kinds decisions stand on.
+    reached: Versions,
+    of_nodes: Reached,
+    of_pods: Reached,
+    of_gangs: Reached,
+    of_batches: Reached,
     nodes: BTreeSet<String>,
     pods: BTreeSet<String>,
     namespaces: BTreeSet<String>,
@@ -252,6 +260,13 @@ struct Relists {
 
 impl Relists {
     fn apply(&mut self, store: &mut Store, change: Change) {
+        match &change {
+            Change::Node(event) => self.reached.nodes = self.of_nodes.event(event),
+            Change::Pod(event) => self.reached.pods = self.of_pods.event(event),
+            Change::Gang(event) => self.reached.gangs = self.of_gangs.event(event),
+            Change::Batch(event) => self.reached.batches = self.of_batches.event(event),
+            _ => {}
+        }
         match change {
             Change::Node(event) => relist(event, &mut self.nodes, ResourceExt::name_any, |did| match did {
                 Did::Seen(node) => store.apply_node(&node),
@@ -374,6 +389,7 @@ impl Relists {
                     store.synced("gangs");
                 }
             }),
+            Change::Written(gang) => store.apply_gang(*gang),
             Change::Batch(event) => relist(event, &mut self.batches, ResourceExt::name_any, |did| match did {
                 Did::Seen(batch) => store.apply_batch(batch),
                 Did::Gone(batch) => store.delete_batch(&batch.name_any()),

@@ -163,15 +163,16 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     tasks.spawn("barrier", Arc::clone(&barrier).run(cancel.clone()));
 
     let leader = elect(&client, &config, args.identity.as_deref(), progress.of("lease"), &mut tasks).await?;
+    let leads = current(leader, &client, &cluster, &mut tasks);
     let pools: PoolSource = Arc::new(ArcSwap::from_pointee(Vec::new()));
     let recorder = recorder.as_ref();
     provisioner(
-        &client, &cluster, &config, args.dev, &metrics, &pools, &requeue, &leader, &progress, recorder, &mut tasks,
+        &client, &cluster, &config, args.dev, &metrics, &pools, &requeue, &leads, &progress, recorder, &mut tasks,
     )
     .await?;
     let beat = progress.of("gangs");
-    gang_loop(&client, &cluster, &config, &metrics, &pools, &requeue, &leader, beat, recorder, &mut tasks);
-    drop(leader);
+    gang_loop(&client, &cluster, &config, &metrics, &pools, &requeue, &leads, beat, recorder, &mut tasks);
+    drop(leads);
     info!(extender = %config.extender, http = %config.http, "muster serves");
 
     let died = tokio::select! {
@@ -311,6 +312,21 @@ async fn elect(
     Ok(leader)
 }
 
+/// Who leads, as this replica sees it.
+struct Leads {
+    /// The term of the lease, while it is ours.
+    leader: watch::Receiver<Option<Term>>,
+    /// The term for which everything was seen that was written before it.
+    current: watch::Receiver<Option<Term>>,
+}
+
+fn current(leader: watch::Receiver<Option<Term>>, client: &Client, cluster: &Cluster, tasks: &mut Tasks) -> Leads {
+    let (stated, current) = watch::channel(None);
+    let terms = cluster::follow_terms(client.clone(), cluster.clone(), leader.clone(), stated, tasks.cancel.clone());
+    tasks.spawn("terms", terms);
+    Leads { leader, current }
+}
+
 #[expect(clippy::too_many_arguments, reason = "wiring: each is one part of the process")]
 fn gang_loop(
     client: &Client,
@@ -319,7 +335,7 @@ fn gang_loop(
     metrics: &Metrics,
     pools: &PoolSource,
     requeue: &Arc<Notify>,
-    leader: &watch::Receiver<Option<Term>>,
+    leads: &Leads,
     beat: Beat,
     recorder: Option<&Recorder>,
     tasks: &mut Tasks,
@@ -348,7 +364,8 @@ fn gang_loop(
         levels: config.levels.clone(),
         pools: Arc::clone(pools),
         settings,
-        leader: leader.clone(),
+        leader: leads.leader.clone(),
+        current: leads.current.clone(),
         requeue: Arc::clone(requeue),
         metrics: metrics.gangs.clone(),
         beat,
@@ -370,7 +387,7 @@ async fn provisioner(
     metrics: &Metrics,
     pools: &PoolSource,
     requeue: &Arc<Notify>,
-    leader: &watch::Receiver<Option<Term>>,
+    leads: &Leads,
     progress: &Arc<Progress>,
     recorder: Option<&Recorder>,
     tasks: &mut Tasks,
@@ -393,7 +410,8 @@ async fn provisioner(
             }
             // The nodes that are there are scheduled on all the same.
             error!(why = NO_REGION, "nothing is provisioned");
-            let statuses = provisioner::without_region(client.clone(), cluster.clone(), leader.clone(), NO_REGION);
+            let statuses =
+                provisioner::without_region(client.clone(), cluster.clone(), leads.leader.clone(), NO_REGION);
             let cancel = tasks.cancel.clone();
             tasks.spawn("no-region", async move {
                 tokio::select! {
@@ -451,7 +469,8 @@ async fn provisioner(
         Arc::clone(pools),
         Arc::clone(requeue),
         metrics.provisioner.clone(),
-        leader.clone(),
+        leads.leader.clone(),
+        leads.current.clone(),
         Arc::clone(progress),
     );
     let cancel = tasks.cancel.clone();

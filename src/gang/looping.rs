@@ -41,6 +41,8 @@ pub struct Inputs {
     pub settings: Settings,
     /// Whether this replica holds the lease.
     pub leader: channel::Receiver<Option<Term>>,
+    /// The term for which everything was seen that was written before it.
+    pub current: channel::Receiver<Option<Term>>,
     /// Rung by the extender and by the provisioner.
     pub requeue: Arc<Notify>,
     /// Metrics.
@@ -78,6 +80,7 @@ impl GangLoop {
     pub async fn run(mut self, cancel: CancellationToken) -> anyhow::Result<()> {
         let mut changes = self.inputs.cluster.changes();
         let mut leader = self.inputs.leader.clone();
+        let mut current = self.inputs.current.clone();
         let mut led: Option<Term> = None;
         let mut next = IDLE;
         loop {
@@ -88,6 +91,8 @@ impl GangLoop {
                 }
                 changed = changes.changed() => changed?,
                 changed = leader.changed() => changed?,
+                // Whoever states it ends with the process.
+                Ok(()) = current.changed() => {}
                 () = self.inputs.requeue.notified() => {}
                 _ = self.executor.progress() => {}
                 () = tokio::time::sleep(next) => {}
@@ -106,7 +111,8 @@ impl GangLoop {
             }
             led = term;
             next = match tenure {
-                Some(tenure) => self.pass(&tenure).await?,
+                Some(tenure) if *current.borrow_and_update() == term => self.pass(&tenure).await?,
+                Some(_) => IDLE,
                 None => {
                     self.forget();
                     IDLE

@@ -5,7 +5,6 @@
 mod batch;
 mod catalogue;
 mod class;
-mod current;
 mod pool;
 mod request;
 mod rounds;
@@ -156,6 +155,8 @@ impl std::fmt::Debug for Context {
 pub struct Provisioner {
     context: Arc<Context>,
     leader: channel::Receiver<Option<Term>>,
+    /// The term for which everything was seen that was written before it.
+    current: channel::Receiver<Option<Term>>,
     reports: tokio::sync::mpsc::Receiver<worker::Reported>,
     progress: Arc<Progress>,
 }
@@ -194,6 +195,7 @@ impl Provisioner {
         requeue: Arc<Notify>,
         metrics: ProvisionerMetrics,
         leader: channel::Receiver<Option<Term>>,
+        current: channel::Receiver<Option<Term>>,
         progress: Arc<Progress>,
     ) -> Self {
         let (reports, found) = worker::reports();
@@ -239,7 +241,7 @@ impl Provisioner {
             fruitless: Mutex::default(),
             rounds: tokio::sync::Mutex::default(),
         };
-        Self { context: Arc::new(context), leader, reports: found, progress }
+        Self { context: Arc::new(context), leader, current, reports: found, progress }
     }
 
     /// Runs until cancelled. Losing the lease ends every batch's work between two of its steps.
@@ -250,8 +252,7 @@ impl Provisioner {
         let mut readers: JoinSet<()> = JoinSet::new();
         let mut led: Option<Led> = None;
         // The term for which everything was seen that was written before it.
-        let mut current: Option<Term> = None;
-        let mut catching_up: JoinSet<Term> = JoinSet::new();
+        let mut current = self.current.clone();
         let mut worker = Worker::default();
         let mut unseen = None;
         let mut sight = Sight::default();
@@ -274,7 +275,7 @@ impl Provisioner {
                 Some(reported) = self.reports.recv() => worker.report(&context.cluster.load(), reported),
                 Some(read) = readers.join_next() => { read?; changed = true; }
                 Some(ended) = watchers.join_next() => ended?,
-                Some(term) = catching_up.join_next() => current = Some(term?),
+                () = restated(&mut current) => {}
                 () = tokio::time::sleep_until(next) => {}
             }
             // Whatever ended the wait: a change that came meanwhile requeues the batches that wait for one.
@@ -302,11 +303,7 @@ impl Provisioner {
                 refresh_at = tokio::time::Instant::now() + TICK;
                 continue;
             }
-            if current != Some(now) {
-                if catching_up.is_empty() {
-                    let (context, leader) = (Arc::clone(&context), self.leader.clone());
-                    catching_up.spawn(async move { current::seen_since(&context, leader, now).await });
-                }
+            if *current.borrow() != Some(now) {
                 refresh_at = tokio::time::Instant::now() + TICK;
                 continue;
             }
@@ -396,6 +393,14 @@ impl Provisioner {
         if let Err(error) = pool::reconcile(context, &state).await {
             debug!(error = %crate::telemetry::chain(&error), "pools");
         }
+    }
+}
+
+/// Another term is stated.
+async fn restated(current: &mut channel::Receiver<Option<Term>>) {
+    if current.changed().await.is_err() {
+        // The process ends.
+        std::future::pending::<()>().await;
     }
 }
 

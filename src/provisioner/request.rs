@@ -208,7 +208,9 @@ async fn answer(
         Answer::Failed { message } => {
             set_condition(&mut status.conditions, FAILED, true, "CapacityIsNotFound", &message, now);
             // Written down first: a batch that is deleted under a request that is still tried would be provisioned again.
-            write(context, request, status).await?;
+            if request.status.as_ref() != Some(&status) && patch(context, request, &status).await?.is_none() {
+                return Ok(());
+            }
             if let Some(batch) = batch {
                 terminate(context, &batch.name_any()).await?;
             }

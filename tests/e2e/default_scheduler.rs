@@ -4,13 +4,13 @@
 
 use std::collections::BTreeSet;
 
+use muster::testbed::eventually;
 use muster::testbed::request::request;
 use muster::testbed::workloads::{TestJob, TestPod};
-use muster::testbed::{Component, eventually};
 use serde_json::json;
 
 use crate::support::{
-    DEADLINE, all_run, bare, create, delete, leaves, node_of, options, phase, runs_on, stack, submit,
+    DEADLINE, all_run, bare, create, delete, leaves, no_errors, node_of, options, phase, runs_on, stack, submit,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,6 +66,5 @@ async fn gangs_are_held_together_by_the_default_scheduler_and_other_pods_do_not_
     })
     .await
     .unwrap();
-    let log = std::fs::read_to_string(stack.cluster.log(Component::Muster(0))).unwrap();
-    assert!(!log.contains(" ERROR "), "{log}");
+    no_errors(&stack);
 }

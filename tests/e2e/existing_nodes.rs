@@ -102,7 +102,7 @@ async fn protects(stack: &Stack, nodes: &BTreeSet<String>) {
 async fn an_ordinary_pod_cannot_take_an_assigned_node_and_runs_elsewhere() {
     let Some(mut options) = options().await else { return };
     // The plan stands for a while before anybody is released.
-    options.config = json!({"release": {"settle": "6s"}});
+    options.config = json!({"release": {"settle": "20s"}});
     let stack = stack(options, "ml").await;
     stack.create_nodes(leaves(&["a"], 4)).await.unwrap();
     for number in 0..3 {
@@ -262,13 +262,22 @@ async fn five_hundred_and_twelve_members_are_bound_together() {
     assert_eq!(status.members, "512/512");
     let pods = members(&client, "ml", "train").await;
     assert_eq!(pods.iter().filter_map(node_of).collect::<BTreeSet<_>>().len(), 512);
-    nobody_was_bound_before_the_minimum(&stack, 512);
+    nobody_was_bound_before_the_minimum(&stack, 512).await;
 }
 
 /// From the audit log: the first Binding comes after the write of `Committing`, and no member was bound before.
-fn nobody_was_bound_before_the_minimum(stack: &Stack, minimum: usize) {
-    let log = std::fs::read_to_string(stack.cluster.audit_log()).unwrap();
-    let events: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+async fn nobody_was_bound_before_the_minimum(stack: &Stack, minimum: usize) {
+    // An answer is written to the audit log after it was given.
+    let events = eventually(DEADLINE, "all bindings in the audit log", || async move {
+        let log = std::fs::read_to_string(stack.cluster.audit_log()).map_err(|error| error.to_string())?;
+        let events: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let is_binding =
+            |event: &&Value| event["objectRef"]["subresource"] == "binding" && event["stage"] == "ResponseComplete";
+        let bound = events.iter().filter(is_binding).count();
+        if bound < minimum { Err(format!("{bound} of {minimum}")) } else { Ok(Some(events)) }
+    })
+    .await
+    .unwrap();
     let succeeded = |event: &&Value| event["responseStatus"]["code"].as_u64().is_some_and(|code| code < 300);
     let bindings: Vec<&Value> = events
         .iter()

@@ -124,9 +124,15 @@ async fn device_plugins_run_as_they_are_shipped_on_nodes_that_wait_and_the_gang_
     let pods: Api<Pod> = Api::namespaced(client.clone(), "kube-system");
     for (name, _, _) in plugins() {
         let of_plugin = ListParams::default().labels(&format!("plugin={name}")).fields("status.phase=Running");
-        let running = pods.list(&of_plugin).await.unwrap().items;
-        let on: BTreeSet<String> = running.iter().filter_map(node_of).collect();
-        assert_eq!(on.len(), 2, "{name} runs on both nodes");
+        let (pods, of_plugin) = (&pods, &of_plugin);
+        // The gang needs the devices of one of them alone.
+        eventually(DEADLINE, format!("{name} to run on both nodes"), || async move {
+            let running = pods.list(of_plugin).await.map_err(|error| error.to_string())?.items;
+            let on: BTreeSet<String> = running.iter().filter_map(node_of).collect();
+            if on.len() == 2 { Ok(Some(())) } else { Err(format!("{on:?}")) }
+        })
+        .await
+        .unwrap();
     }
     batch_that(&stack, "the batch to be in use", |batch| phase_of(batch) == "InUse").await;
     nodes_that(&stack, "nobody to be held for any more", |node| hold(node) == (false, None, false)).await;

@@ -66,6 +66,12 @@ pub(crate) async fn provisioning(scenario: &Scenario, pool: &(EC2NodeClass, Node
     provisioning_with(scenario, pool, &json!({})).await
 }
 
+/// … that waits long enough for further pods: whoever is deployed together is planned in one round, also where the ReplicaSet
+/// controller makes its pods with pauses between them.
+async fn provisioning_at_once(scenario: &Scenario, pool: &(EC2NodeClass, NodePool)) -> Option<Stack> {
+    provisioning_with(scenario, pool, &json!({"batchIdle": "5s", "batchMax": "60s"})).await
+}
+
 /// … with this under `provisioner` of the configuration.
 pub(crate) async fn provisioning_with(
     scenario: &Scenario,
@@ -252,7 +258,9 @@ async fn a_deployment_on_an_empty_cluster_runs_at_the_planners_price_and_its_nod
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_spread_over_hosts_share_as_few_nodes_as_hold_them_and_a_larger_deployment_fills_those_first() {
-    let Some(stack) = provisioning(&hosts(40, 0), &general(&["us-east-1a"], &json!({"nodes": 40}), "30s")).await else {
+    let Some(stack) =
+        provisioning_at_once(&hosts(40, 0), &general(&["us-east-1a"], &json!({"nodes": 40}), "30s")).await
+    else {
         return;
     };
     let spread = json!({"topologySpreadConstraints": [{
@@ -438,7 +446,7 @@ async fn where_no_spot_pool_has_capacity_the_same_round_goes_on_demand() {
     let either = pool.spec.template.spec.requirements.iter_mut().find(|one| one.key == keys::CAPACITY_TYPE);
     either.unwrap().values.push("spot".to_owned());
     // Nothing is there on spot.
-    let Some(stack) = provisioning(&hosts(20, 20), &(class, pool)).await else { return };
+    let Some(stack) = provisioning_at_once(&hosts(20, 20), &(class, pool)).await else { return };
     spot_prices_are_known(&stack).await;
     deploy(&stack, "shop", 10, "1500m", "3Gi").await;
 
@@ -494,7 +502,7 @@ async fn where_a_zone_has_no_spot_capacity_ec2_takes_another_one_by_the_same_cal
         1,
         20,
     );
-    let Some(stack) = provisioning(&scenario, &(class, pool)).await else { return };
+    let Some(stack) = provisioning_at_once(&scenario, &(class, pool)).await else { return };
     spot_prices_are_known(&stack).await;
     deploy(&stack, "shop", 10, "1500m", "3Gi").await;
 
@@ -567,7 +575,7 @@ async fn reserved_hosts_are_used_before_anything_is_paid_for_beside_them() {
     class.spec.capacity_reservation_selector_terms = serde_json::from_value(json!([{"tags": {"team": "ml"}}])).unwrap();
     let either = pool.spec.template.spec.requirements.iter_mut().find(|one| one.key == keys::CAPACITY_TYPE);
     either.unwrap().values.push("reserved".to_owned());
-    let Some(stack) = provisioning(&scenario, &(class, pool)).await else { return };
+    let Some(stack) = provisioning_at_once(&scenario, &(class, pool)).await else { return };
     // Five of 1500m fill a node.
     deploy(&stack, "shop", 15, "1500m", "3Gi").await;
 
@@ -676,7 +684,7 @@ async fn in_a_row(stack: &Stack) -> u32 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_never_take_their_pods_are_launched_twice_then_after_a_pause_and_a_restart_goes_on_counting() {
     let general = with_half_the_memory(general(&["us-east-1a"], &json!({"nodes": 20}), "1s"), MEMORY_PERCENT);
-    let Some(stack) = provisioning(&hosts(20, 20), &general).await else { return };
+    let Some(stack) = provisioning_at_once(&hosts(20, 20), &general).await else { return };
     // 32 GiB are there, and 16 are left to pods.
     deploy(&stack, "shop", 3, "1", "20Gi").await;
 

@@ -11,6 +11,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use muster::http::PAGE_PATH;
+use muster::testbed::cluster::free_address;
 use muster::testbed::{Identity, Stack, eventually};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
@@ -70,7 +71,7 @@ fn bound(name: &str, role: &str, subject: &Value) -> Value {
 async fn the_page_behind_tls_is_for_tokens_that_the_api_server_knows_and_lets_in() {
     let Some(mut options) = options().await else { return };
     let served = Served::new();
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = free_address().unwrap();
     let file = |name: &str| served.folder.join(name);
     options.config = json!({
         "page": {"listen": address, "tls": {"certFile": file("tls.crt"), "keyFile": file("tls.key")}},

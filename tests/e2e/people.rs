@@ -201,7 +201,7 @@ async fn a_job_that_waits_says_why_in_the_words_of_its_gang_and_kubectl_wait_ret
     assert!(!scraped.contains("# EOF"), "who does not ask for OpenMetrics gets the plain text");
 
     let mut wait = tokio::process::Command::new(kubectl)
-        .args(["wait", "gang", "-l", "muster.dev/gang=train", "-n", "ml", "--for=condition=Bound", "--timeout=60s"])
+        .args(["wait", "gang", "-l", "muster.dev/gang=train", "-n", "ml", "--for=condition=Bound", "--timeout=120s"])
         .env("KUBECONFIG", stack.cluster.kubeconfig(Identity::Admin))
         .stdout(Stdio::null())
         .spawn()

@@ -311,7 +311,12 @@ async fn after_as_many_nodes_tried_alone_as_the_pool_allows_nothing_is_launched_
     assert_eq!(launches(&stack).await, [8, 1]);
     let tried = pools.get("h100").await.unwrap().status.unwrap().join_blocked.unwrap().probes.unwrap();
     assert_eq!(tried.count, 1);
-    assert!(reasons(&stack).await.contains("ProbesExhausted"));
+    // An event follows the status that it is about.
+    eventually(DEADLINE, "the event", || async {
+        Ok::<_, String>(reasons(&stack).await.contains("ProbesExhausted").then_some(()))
+    })
+    .await
+    .unwrap();
 
     stack.sim_calm().await.unwrap();
     let mended = json!({"spec": {"join": {"registerWithin": "10m"}}});

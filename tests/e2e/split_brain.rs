@@ -36,8 +36,8 @@ async fn a_lease_holder_that_is_stopped_in_any_phase_and_goes_on_later_launches_
     options.replicas = 2;
     options.scenario = Some(serde_json::to_value(zones([2, 0, 0])).unwrap());
     options.factor = 20;
-    // A plan settles for long enough to be met in this phase.
-    options.config = json!({"lease": {"duration": "3s", "grace": "1s"}, "release": {"settle": "3s"}});
+    // A plan settles, and the lease lasts, for long enough that whoever is met in a phase is stopped in it.
+    options.config = json!({"lease": {"duration": "8s", "grace": "1s"}, "release": {"settle": "8s"}});
     let stack = stack(options, "ml").await;
     let client = stack.admin().unwrap();
     let (class, pool) = pools::p5("60s").unwrap();

@@ -31,7 +31,7 @@ use super::effects::{self, Edited};
 use super::supply::Shelves;
 use crate::clock::now_real;
 use crate::cloud::{for_class, in_lane};
-use crate::cluster::{SeenBatch, State};
+use crate::cluster::{SeenBatch, State, version};
 use crate::provisioner::{Context, class};
 use crate::step::{Step, step};
 
@@ -392,11 +392,6 @@ impl Worker {
             None => self.due.remove(&batch),
         };
     }
-}
-
-/// The resource version of an object, to compare with another one of the same object.
-pub(in crate::provisioner) fn version(object: &impl ResourceExt) -> Option<u64> {
-    object.resource_version().and_then(|version| version.parse().ok())
 }
 
 async fn carry_out(

@@ -98,7 +98,7 @@ async fn an_answer_later_than_the_timeout_is_unknown() {
     let world = World::start().await;
     let intent = world.intent(4).await;
     world.simulator.add_fault(Fault::of(FaultKind::Delay { real_millis: 60_000 }).on("CreateFleet").times(1));
-    let hasty = client(&world.endpoint, Duration::from_millis(200)).await;
+    let hasty = client(&world.endpoint, Duration::from_secs(2)).await;
     let late = hasty.create_fleet(&intent).await;
     assert!(matches!(judge(&intent, true, &late), Verdict::Unknown { .. }), "{late:?}");
     let error = late.unwrap_err();

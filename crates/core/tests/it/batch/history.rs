@@ -400,6 +400,13 @@ pub(super) struct Lease {
     starts: Timestamp,
 }
 
+impl Lease {
+    /// What the process has in memory, in the letters that it takes to write it down; `None` if there is no process.
+    pub(super) fn size(&self) -> Option<usize> {
+        self.worker.as_ref().map(|worker| format!("{worker:?}").len())
+    }
+}
+
 impl History {
     /// One line: of the worker, of the time that passes, or of a process that starts.
     pub(super) fn line(&mut self, lease: &mut Lease) {

@@ -1,0 +1,281 @@
+//! How far each watch has come, and whether that is as far as the moment from which this replica leads.
+//!
+//! Watches of several kinds do not come at one speed. Who has just taken the lease may see a Gang as it is and its pods, or the
+//! Nodes of a NodeBatch, as they were: whoever decides on that evicts a gang that lacks nothing, or replaces machines that run. The
+//! version that a status is written with protects the object that is written, and none that the decision stands on.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::ListParams;
+use kube::runtime::watcher::Event;
+use kube::{Api, Client, Resource, ResourceExt};
+use muster_api::crd::{Gang, NodeBatch};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch as channel;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::Cluster;
+use crate::term::Term;
+
+/// How long it may take to be listed and seen before it is listed again.
+const SEEN: Duration = Duration::from_secs(10);
+/// … after this.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Objects asked for at once.
+const PAGE: u32 = 1_000;
+
+/// The newest resource version of each kind that decisions stand on: everything that was written up to it is meant. The API server
+/// counts versions of all kinds in one order, and a watch brings those of its kind in that order (KEP-5504).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Versions {
+    /// Of Nodes.
+    pub nodes: u64,
+    /// Of pods.
+    pub pods: u64,
+    /// Of Gangs.
+    pub gangs: u64,
+    /// Of NodeBatches.
+    pub batches: u64,
+}
+
+impl Versions {
+    /// Whether each is as new as the other's, or newer.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        self.nodes >= other.nodes
+            && self.pods >= other.pods
+            && self.gangs >= other.gangs
+            && self.batches >= other.batches
+    }
+}
+
+/// The version of an object; `None` where it says none.
+pub(crate) fn version(object: &impl ResourceExt) -> Option<u64> {
+    object.resource_version().and_then(|version| version.parse().ok())
+}
+
+/// What the events of one watch add up to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reached {
+    /// Everything up to it was seen.
+    seen: u64,
+    /// The newest of a list that is under way, whose objects come in the order of their names.
+    listed: u64,
+}
+
+impl Reached {
+    /// Takes account of an event, and says how far the watch has come with it.
+    pub(super) fn event<K: ResourceExt>(&mut self, event: &Event<K>) -> u64 {
+        match event {
+            Event::Init => self.listed = 0,
+            Event::InitApply(object) => self.listed = self.listed.max(version(object).unwrap_or(0)),
+            Event::InitDone => self.seen = self.seen.max(self.listed),
+            Event::Apply(object) | Event::Delete(object) => self.seen = self.seen.max(version(object).unwrap_or(0)),
+        }
+        self.seen
+    }
+}
+
+/// States in `current`, at the start of each term of the lease, once the watches have shown what was written before it. The term
+/// stays stated; who reads it compares it with the one that is.
+///
+/// Errors: none; it ends with `cancel`.
+pub async fn follow(
+    client: Client,
+    cluster: Cluster,
+    mut leader: channel::Receiver<Option<Term>>,
+    current: channel::Sender<Option<Term>>,
+    cancel: CancellationToken,
+) -> anyhow::Result<()> {
+    let terms = async {
+        loop {
+            // An election that has ended has nobody lead.
+            let Ok(term) = leader.wait_for(Option::is_some).await.map(|term| *term) else {
+                return std::future::pending().await;
+            };
+            let mut ends = leader.clone();
+            tokio::select! {
+                _ = ends.wait_for(|now| *now != term) => continue,
+                () = seen(&client, &cluster) => {}
+            }
+            current.send_replace(term);
+            if leader.wait_for(|now| *now != term).await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    };
+    tokio::select! {
+        () = cancel.cancelled() => Ok(()),
+        () = terms => Ok(()),
+    }
+}
+
+/// Waits until the watches have shown everything as it is now.
+async fn seen(client: &Client, cluster: &Cluster) {
+    let mut reached = cluster.contacts().reached();
+    let mut failed = false;
+    loop {
+        let shown = async {
+            let newest = newest(client).await?;
+            // A cluster that is not followed any more ends the process.
+            let _ = reached.wait_for(|reached| reached.covers(&newest)).await;
+            Ok::<_, kube::Error>(())
+        };
+        match tokio::time::timeout(SEEN, shown).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) if failed => debug!(%error, "Nodes, pods, Gangs or NodeBatches cannot be listed"),
+            Ok(Err(error)) => {
+                warn!(%error, "Nodes, pods, Gangs or NodeBatches cannot be listed; nothing is decided until they are");
+                failed = true;
+            }
+            Err(_late) => warn!(
+                "Nodes, pods, Gangs and NodeBatches are not listed, or the watches do not show all of them; nothing is decided until then"
+            ),
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// The newest version of each kind, by the API server and not by its cache.
+async fn newest(client: &Client) -> Result<Versions, kube::Error> {
+    Ok(Versions {
+        nodes: newest_of::<Node>(client).await?,
+        pods: newest_of::<Pod>(client).await?,
+        gangs: newest_of::<Gang>(client).await?,
+        batches: newest_of::<NodeBatch>(client).await?,
+    })
+}
+
+async fn newest_of<K>(client: &Client) -> Result<u64, kube::Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let objects: Api<K> = Api::all(client.clone());
+    // No resource version: the newest that there is. That of the list itself is no measure, since a watch on which nothing happens
+    // is informed of it once a minute.
+    let mut page = ListParams::default().limit(PAGE);
+    let mut newest = 0;
+    loop {
+        let listed = objects.list_metadata(&page).await?;
+        newest = listed.items.iter().filter_map(version).fold(newest, u64::max);
+        match listed.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(newest),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::cluster::{Store, StoreOptions};
+
+    fn node(version: u64) -> Node {
+        serde_json::from_value(json!({"metadata": {"name": "n", "resourceVersion": version.to_string()}})).unwrap()
+    }
+
+    #[test]
+    fn a_list_counts_once_it_is_complete_and_an_event_at_once() {
+        let mut watch = Reached::default();
+        assert_eq!(watch.event(&Event::<Node>::Init), 0);
+        assert_eq!(watch.event(&Event::InitApply(node(9))), 0, "others of the list are yet to come");
+        assert_eq!(watch.event(&Event::InitApply(node(4))), 0);
+        assert_eq!(watch.event(&Event::<Node>::InitDone), 9);
+        assert_eq!(watch.event(&Event::Apply(node(11))), 11);
+        assert_eq!(watch.event(&Event::Delete(node(12))), 12, "a deletion has a version of its own");
+        // A list that was taken again, in the middle of which newer things are not known yet.
+        watch.event(&Event::<Node>::Init);
+        assert_eq!(watch.event(&Event::InitApply(node(20))), 12);
+        assert_eq!(watch.event(&Event::<Node>::InitDone), 20);
+        watch.event(&Event::<Node>::Init);
+        assert_eq!(watch.event(&Event::<Node>::InitDone), 20, "an empty one takes nothing back");
+    }
+
+    #[test]
+    fn who_is_behind_with_one_kind_alone_is_behind() {
+        let asked = Versions { nodes: 5, pods: 6, gangs: 7, batches: 8 };
+        assert!(asked.covers(&asked));
+        assert!(Versions { nodes: 9, pods: 9, gangs: 9, batches: 9 }.covers(&asked));
+        for behind in [
+            Versions { nodes: 4, ..asked },
+            Versions { pods: 5, ..asked },
+            Versions { gangs: 6, ..asked },
+            Versions { batches: 7, ..asked },
+        ] {
+            assert!(!behind.covers(&asked), "{behind:?}");
+        }
+    }
+
+    /// An API server with two pods to a page, the newest of version 30, and a NodeBatch of version 40; and what it is asked.
+    fn serving() -> (Client, mpsc::UnboundedReceiver<String>) {
+        let (sent, asked) = mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let target = request.uri().to_string();
+            let object = |name: &str, version: &str| json!({"metadata": {"name": name, "resourceVersion": version}});
+            let (items, token): (Vec<Value>, &str) = match &target {
+                target if target.contains("/pods") && !target.contains("continue=") => {
+                    (vec![object("a", "12"), object("b", "30")], "more")
+                }
+                target if target.contains("/pods") => (vec![object("c", "29")], ""),
+                target if target.contains("/nodebatches") => (vec![object("x", "40")], ""),
+                _ => (Vec::new(), ""),
+            };
+            let list = json!({
+                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"resourceVersion": "99", "continue": token}, "items": items,
+            });
+            let _ = sent.send(target);
+            async move { Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes()))) }
+        });
+        (Client::new(service, "ns"), asked)
+    }
+
+    #[tokio::test]
+    async fn a_term_is_stated_once_every_watch_has_come_as_far_as_the_newest_object_of_its_kind() {
+        let (client, mut asked) = serving();
+        let options = StoreOptions {
+            scheduler_names: Vec::new(),
+            provisioner_scheduler_names: Vec::new(),
+            accelerators: Vec::new(),
+            max_age: Duration::from_secs(3600),
+        };
+        let (_store, cluster) = Store::new(options, &[], &[]);
+        let contacts = Arc::clone(cluster.contacts());
+        let (lead, leader) = channel::channel(None);
+        let (current, mut stated) = channel::channel(None);
+        let followed = tokio::spawn(follow(client, cluster, leader, current, CancellationToken::new()));
+        let first = Term::default();
+        lead.send_replace(Some(first));
+        // All pages of all kinds, none with a version that a cache may answer.
+        for _ in 0..5 {
+            let target = asked.recv().await.unwrap();
+            assert!(!target.contains("resourceVersion"), "{target}");
+        }
+        contacts.reach(Versions { pods: 30, batches: 39, ..Versions::default() });
+        tokio::task::yield_now().await;
+        assert_eq!(*stated.borrow_and_update(), None, "the NodeBatch was written since");
+        contacts.reach(Versions { pods: 30, batches: 40, ..Versions::default() });
+        assert_eq!(*stated.wait_for(Option::is_some).await.unwrap(), Some(first));
+        // Each term is asked about anew, and one that ends before is not stated.
+        lead.send_replace(None);
+        lead.send_replace(Some(first.next()));
+        for _ in 0..5 {
+            asked.recv().await.unwrap();
+        }
+        assert_eq!(*stated.wait_for(|now| *now != Some(first)).await.unwrap(), Some(first.next()));
+        followed.abort();
+    }
+}
