@@ -1,4 +1,4 @@
-//! How far each watch has come, and whether that is as far as the moment from which this replica leads.
+//! How far each watch has come, and whether that is as far as now.
 //!
 //! Watches of several kinds do not come at one speed. Who has just taken the lease may see a Gang as it is and its pods, or the
 //! Nodes of a NodeBatch, as they were: whoever decides on that evicts a gang that lacks nothing, or replaces machines that run. The
@@ -13,12 +13,9 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Client, Resource, ResourceExt};
 use muster_api::crd::{Gang, NodeBatch};
 use serde::de::DeserializeOwned;
-use tokio::sync::watch as channel;
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::Cluster;
-use crate::term::Term;
 
 /// How long it may take to be listed and seen before it is listed again.
 const SEEN: Duration = Duration::from_secs(10);
@@ -79,42 +76,8 @@ impl Reached {
     }
 }
 
-/// States in `current`, at the start of each term of the lease, once the watches have shown what was written before it. The term
-/// stays stated; who reads it compares it with the one that is.
-///
-/// Errors: none; it ends with `cancel`.
-pub async fn follow(
-    client: Client,
-    cluster: Cluster,
-    mut leader: channel::Receiver<Option<Term>>,
-    current: channel::Sender<Option<Term>>,
-    cancel: CancellationToken,
-) -> anyhow::Result<()> {
-    let terms = async {
-        loop {
-            // An election that has ended has nobody lead.
-            let Ok(term) = leader.wait_for(Option::is_some).await.map(|term| *term) else {
-                return std::future::pending().await;
-            };
-            let mut ends = leader.clone();
-            tokio::select! {
-                _ = ends.wait_for(|now| *now != term) => continue,
-                () = seen(&client, &cluster) => {}
-            }
-            current.send_replace(term);
-            if leader.wait_for(|now| *now != term).await.is_err() {
-                return std::future::pending().await;
-            }
-        }
-    };
-    tokio::select! {
-        () = cancel.cancelled() => Ok(()),
-        () = terms => Ok(()),
-    }
-}
-
-/// Waits until the watches have shown everything as it is now.
-async fn seen(client: &Client, cluster: &Cluster) {
+/// Waits until the watches have shown Nodes, pods, Gangs and NodeBatches as they are now, for as long as that takes.
+pub async fn caught_up(client: &Client, cluster: &Cluster) {
     let mut reached = cluster.contacts().reached();
     let mut failed = false;
     loop {
@@ -175,6 +138,7 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::Arc;
 
+    use futures::FutureExt as _;
     use http::{Request, Response};
     use kube::client::Body;
     use serde_json::{Value, json};
@@ -244,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_term_is_stated_once_every_watch_has_come_as_far_as_the_newest_object_of_its_kind() {
+    async fn watches_have_caught_up_once_each_has_come_as_far_as_the_newest_object_of_its_kind() {
         let (client, mut asked) = serving();
         let options = StoreOptions {
             scheduler_names: Vec::new(),
@@ -254,28 +218,23 @@ mod tests {
         };
         let (_store, cluster) = Store::new(options, &[], &[]);
         let contacts = Arc::clone(cluster.contacts());
-        let (lead, leader) = channel::channel(None);
-        let (current, mut stated) = channel::channel(None);
-        let followed = tokio::spawn(follow(client, cluster, leader, current, CancellationToken::new()));
-        let first = Term::default();
-        lead.send_replace(Some(first));
+        let mut all = std::pin::pin!(caught_up(&client, &cluster));
         // All pages of all kinds, none with a version that a cache may answer.
         for _ in 0..5 {
-            let target = asked.recv().await.unwrap();
+            let target = tokio::select! {
+                () = &mut all => panic!("nothing was shown"),
+                target = asked.recv() => target.unwrap(),
+            };
             assert!(!target.contains("resourceVersion"), "{target}");
         }
-        contacts.reach(Versions { pods: 30, batches: 39, ..Versions::default() });
-        tokio::task::yield_now().await;
-        assert_eq!(*stated.borrow_and_update(), None, "the NodeBatch was written since");
-        contacts.reach(Versions { pods: 30, batches: 40, ..Versions::default() });
-        assert_eq!(*stated.wait_for(Option::is_some).await.unwrap(), Some(first));
-        // Each term is asked about anew, and one that ends before is not stated.
-        lead.send_replace(None);
-        lead.send_replace(Some(first.next()));
-        for _ in 0..5 {
-            asked.recv().await.unwrap();
+        for behind in [
+            Versions { pods: 30, batches: 39, ..Versions::default() },
+            Versions { pods: 29, batches: 40, ..Versions::default() },
+        ] {
+            contacts.reach(behind);
+            assert!(all.as_mut().now_or_never().is_none(), "{behind:?}");
         }
-        assert_eq!(*stated.wait_for(|now| *now != Some(first)).await.unwrap(), Some(first.next()));
-        followed.abort();
+        contacts.reach(Versions { pods: 30, batches: 40, ..Versions::default() });
+        all.await;
     }
 }

@@ -35,7 +35,7 @@ use tokio::sync::{mpsc, watch as channel};
 
 pub use contact::Contacts;
 pub(crate) use current::version;
-pub use current::{Versions, follow as follow_terms};
+pub use current::{Versions, caught_up};
 pub use follow::Change;
 pub use kept::Lists;
 pub(crate) use owners::is_served;

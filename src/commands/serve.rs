@@ -46,7 +46,7 @@ use crate::progress::{Beat, Progress};
 use crate::provisioner::{self, Provisioner, ProvisionerOptions, WaySource};
 use crate::server::{self, Threads, Tls, TlsFiles};
 use crate::telemetry::{ExtenderMetrics, Metrics};
-use crate::term::Term;
+use crate::term::{self, Term};
 use crate::{extender, fake_kubelet, http, permissions, step, telemetry};
 
 /// Arguments of `muster serve`.
@@ -322,8 +322,12 @@ struct Leads {
 
 fn current(leader: watch::Receiver<Option<Term>>, client: &Client, cluster: &Cluster, tasks: &mut Tasks) -> Leads {
     let (stated, current) = watch::channel(None);
-    let terms = cluster::follow_terms(client.clone(), cluster.clone(), leader.clone(), stated, tasks.cancel.clone());
-    tasks.spawn("terms", terms);
+    let (client, cluster) = (client.clone(), cluster.clone());
+    let seen = move || {
+        let (client, cluster) = (client.clone(), cluster.clone());
+        async move { cluster::caught_up(&client, &cluster).await }
+    };
+    tasks.spawn("terms", term::follow(leader.clone(), stated, seen, tasks.cancel.clone()));
     Leads { leader, current }
 }
 

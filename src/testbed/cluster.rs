@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -128,6 +128,16 @@ impl SchedulerOptions {
     }
 }
 
+/// A client, once it is made.
+#[derive(Default)]
+struct Kept(Mutex<Option<Client>>);
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kept").finish_non_exhaustive()
+    }
+}
+
 /// A running control plane. Dropping it kills every process and removes the folder, unless etcd and kube-apiserver are left to
 /// the next test.
 #[derive(Debug)]
@@ -143,6 +153,8 @@ pub struct TestCluster {
     before: OnceLock<Arc<Before>>,
     /// etcd or kube-apiserver were killed, stopped or started otherwise.
     touched: AtomicBool,
+    /// A client of the admin's. Each new one costs a handshake, and tests ask for one in every look.
+    admin: Kept,
 }
 
 impl TestCluster {
@@ -174,9 +186,9 @@ impl TestCluster {
         let [etcd_client, etcd_peer, api_server] = free_addresses()?;
         // From here on dropping `cluster` cleans up.
         let keep = AtomicBool::new(options.keep);
-        let (before, touched) = (OnceLock::new(), AtomicBool::new(false));
+        let (before, touched, admin) = (OnceLock::new(), AtomicBool::new(false), Kept::default());
         let etcd = etcd_client;
-        let cluster = Self { keep, options, folder, processes, credentials, api_server, etcd, before, touched };
+        let cluster = Self { keep, options, folder, processes, credentials, api_server, etcd, before, touched, admin };
         if cluster.options.keep {
             cluster.processes.keep_folder();
         }
@@ -197,7 +209,8 @@ impl TestCluster {
     pub(super) async fn on(options: ClusterOptions, plane: Plane) -> Result<Self, TestbedError> {
         let Plane { folder, processes, credentials, api_server, etcd, before } = plane;
         let (keep, before, touched) = (AtomicBool::new(false), OnceLock::from(before), AtomicBool::new(false));
-        let cluster = Self { keep, options, folder, processes, credentials, api_server, etcd, before, touched };
+        let admin = Kept::default();
+        let cluster = Self { keep, options, folder, processes, credentials, api_server, etcd, before, touched, admin };
         cluster.start_controllers().await?;
         Ok(cluster)
     }
@@ -244,6 +257,8 @@ impl TestCluster {
     fn touch(&self, component: Component) {
         if matches!(component, Component::Etcd | Component::ApiServer) {
             self.touched.store(true, Ordering::Relaxed);
+            // Connections to the one before are of no use.
+            self.known_admin().take();
         }
     }
 
@@ -285,7 +300,19 @@ impl TestCluster {
     /// # Errors
     /// [`TestbedError::Api`] when TLS cannot be set up.
     pub fn client(&self, identity: Identity) -> Result<Client, TestbedError> {
-        self.client_of(identity, self.api_server)
+        if identity != Identity::Admin {
+            return self.client_of(identity, self.api_server);
+        }
+        let mut known = self.known_admin();
+        if let Some(client) = &*known {
+            return Ok(client.clone());
+        }
+        let client = self.client_of(identity, self.api_server)?;
+        Ok(known.insert(client).clone())
+    }
+
+    fn known_admin(&self) -> MutexGuard<'_, Option<Client>> {
+        self.admin.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies every object under `manifests/`, unchanged, and waits until definitions, roles and

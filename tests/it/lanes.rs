@@ -5,21 +5,27 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
+use futures::FutureExt as _;
 use http::{Request, Response, StatusCode};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::client::Body;
 use muster::clock::Clock;
 use muster::cluster::{Cluster, State, Store, StoreOptions};
-use muster::gang::{Events, Executor, ExecutorOptions};
+use muster::gang::{Events, Executor, ExecutorOptions, GangLoop, Inputs};
+use muster::progress::Progress;
 use muster::telemetry::Metrics;
 use muster::term::{Tenure, Term};
 use muster_api::crd::Gang;
-use muster_core::gang::{Action, BatchRequest, Evict, Release, StatusWrite, batch_name};
+use muster_api::keys;
+use muster_core::gang::{Action, BatchRequest, Evict, Release, Settings, StatusWrite, batch_name};
 use muster_core::model::gang::Phase;
 use muster_core::model::names::{NodeName, ObjectKey, PodUid};
+use muster_core::topology::Levels;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 const NAMES: [&str; 2] = ["stuck", "other"];
 
@@ -585,4 +591,50 @@ async fn a_pinned_member_that_has_a_node_by_now_is_not_deleted_and_the_mark_name
         ["GET other"],
         "another pod of that name is nobody's business"
     );
+}
+
+#[tokio::test]
+async fn a_replica_with_the_lease_decides_nothing_before_it_has_seen_what_was_written_before() {
+    let (sent, mut calls) = mpsc::unbounded_channel();
+    let client = api(sent, &[]);
+    let (_store, cluster) = known();
+    let (_election, leader) = watch::channel(Some(Term::default()));
+    let (stated, current) = watch::channel(None);
+    let requeue = Arc::new(Notify::new());
+    let inputs = Inputs {
+        cluster: cluster.clone(),
+        levels: Levels::default(),
+        pools: Arc::new(ArcSwap::from_pointee(Vec::new())),
+        settings: Settings::new(keys::GANG_PENDING),
+        leader,
+        current,
+        requeue: Arc::clone(&requeue),
+        metrics: Metrics::default().gangs,
+        beat: Progress::default().of("gangs"),
+        recorder: None,
+    };
+    let cancel = CancellationToken::new();
+    let run = tokio::spawn(GangLoop::new(inputs, executor(&client, &cluster)).run(cancel.clone()));
+    // The loop takes one word to look again at the beginning of each turn: once it takes a third, two have ended.
+    for _ in 0..3 {
+        requeue.notify_one();
+        while requeue.notified().now_or_never().is_some() {
+            requeue.notify_one();
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(calls.try_recv().ok(), None);
+    // Of a term that is over.
+    stated.send_replace(Some(Term::default().next()));
+    for _ in 0..3 {
+        requeue.notify_one();
+        while requeue.notified().now_or_never().is_some() {
+            requeue.notify_one();
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(calls.try_recv().ok(), None);
+    stated.send_replace(Some(Term::default()));
+    assert!(calls.recv().await.unwrap().contains("/gangs/"));
+    run.abort();
 }

@@ -1,4 +1,4 @@
-//! What is named and what there is: pages in comments, and dependencies in sources.
+//! What is named and what there is: pages in comments, dependencies in sources, and assertions for debugging where they are compiled.
 
 use super::nothing;
 use super::source::{Source, files, is_word, line, offsets, packages, reached, rust};
@@ -100,4 +100,40 @@ fn a_crate_is_named_by_the_beginning_of_a_path_alone() {
     assert!(!names("use crate::http::fits;", "http"));
     assert!(!names("use axum_server::tls;", "axum"));
     assert!(!names("let rand = 4;", "rand"));
+}
+
+// ---- Assertions for debugging --------------------------------------------------------------------------------------
+
+/// Packages of ours that the tests' profile compiles without assertions for debugging: `Cargo.toml`.
+fn without_assertions(manifest: &str) -> Vec<String> {
+    let sections = manifest.split("[profile.dev.package.").skip(1);
+    let settings = sections.filter_map(|section| section.split_once(']'));
+    let without = settings.filter(|(name, lines)| {
+        let lines = lines.split("\n\n").next().unwrap_or_default();
+        name.starts_with("muster") && lines.contains("debug-assertions = false")
+    });
+    without.map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn nothing_is_asserted_for_debugging_where_that_is_not_compiled_and_what_overflows_panics_everywhere() {
+    let files = files();
+    let manifest = &files["Cargo.toml"];
+    let without = without_assertions(manifest);
+    assert!(!without.is_empty());
+    let mut found = Vec::new();
+    for package in packages().iter().filter(|package| without.contains(&package.name)) {
+        let folder = format!("{}src/", package.manifest.trim_end_matches("Cargo.toml"));
+        for (path, text) in rust(&files).filter(|(path, _)| path.starts_with(&folder)) {
+            let code = Source::whole(text).code;
+            for word in ["debug_assert!", "debug_assert_eq!", "debug_assert_ne!", "debug_assertions"] {
+                found.extend(offsets(&code, word).map(|at| format!("{path}:{}: {word}", line(text, at))));
+            }
+        }
+    }
+    nothing(&found, "these would never run in a test; assert, or compile the package with debug-assertions:");
+    let wraps: Vec<&str> = manifest.lines().filter(|line| line.replace(' ', "") == "overflow-checks=false").collect();
+    assert_eq!(wraps, Vec::<&str>::new());
+    let stated = manifest.lines().filter(|line| line.replace(' ', "") == "overflow-checks=true").count();
+    assert_eq!(stated, without.len(), "each says so itself");
 }
