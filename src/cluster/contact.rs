@@ -21,7 +21,7 @@ use tower::{Layer, Service};
 
 use super::current::Versions;
 
-/// Last contact by kind.
+/// Last contact by kind, and how far the watches have come.
 #[derive(Debug)]
 pub struct Contacts {
     started: Instant,

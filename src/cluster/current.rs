@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 
 use super::Cluster;
 
-/// How long it may take to be listed and seen before it is listed again.
+/// How long it may take until what was listed is seen before it is listed again: the newest may be gone.
 const SEEN: Duration = Duration::from_secs(10);
 /// … after this.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -81,22 +81,23 @@ pub async fn caught_up(client: &Client, cluster: &Cluster) {
     let mut reached = cluster.contacts().reached();
     let mut failed = false;
     loop {
-        let shown = async {
-            let newest = newest(client).await?;
-            // A cluster that is not followed any more ends the process.
-            let _ = reached.wait_for(|reached| reached.covers(&newest)).await;
-            Ok::<_, kube::Error>(())
-        };
-        match tokio::time::timeout(SEEN, shown).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) if failed => debug!(%error, "Nodes, pods, Gangs or NodeBatches cannot be listed"),
-            Ok(Err(error)) => {
+        // A large cluster is listed for as long as that takes: each request ends by itself.
+        match newest(client).await {
+            Ok(newest) => {
+                let shown = reached.wait_for(|reached| reached.covers(&newest));
+                // A cluster that is not followed any more ends the process.
+                if tokio::time::timeout(SEEN, shown).await.is_ok() {
+                    return;
+                }
+                warn!(
+                    "the watches do not show all Nodes, pods, Gangs and NodeBatches; nothing is decided until they do"
+                );
+            }
+            Err(error) if failed => debug!(%error, "Nodes, pods, Gangs or NodeBatches cannot be listed"),
+            Err(error) => {
                 warn!(%error, "Nodes, pods, Gangs or NodeBatches cannot be listed; nothing is decided until they are");
                 failed = true;
             }
-            Err(_late) => warn!(
-                "Nodes, pods, Gangs and NodeBatches are not listed, or the watches do not show all of them; nothing is decided until then"
-            ),
         }
         tokio::time::sleep(AGAIN).await;
     }

@@ -275,7 +275,8 @@ impl Provisioner {
                 Some(reported) = self.reports.recv() => worker.report(&context.cluster.load(), reported),
                 Some(read) = readers.join_next() => { read?; changed = true; }
                 Some(ended) = watchers.join_next() => ended?,
-                () = restated(&mut current) => {}
+                // Whoever states it ends with the process.
+                Ok(()) = current.changed() => {}
                 () = tokio::time::sleep_until(next) => {}
             }
             // Whatever ended the wait: a change that came meanwhile requeues the batches that wait for one.
@@ -393,14 +394,6 @@ impl Provisioner {
         if let Err(error) = pool::reconcile(context, &state).await {
             debug!(error = %crate::telemetry::chain(&error), "pools");
         }
-    }
-}
-
-/// Another term is stated.
-async fn restated(current: &mut channel::Receiver<Option<Term>>) {
-    if current.changed().await.is_err() {
-        // The process ends.
-        std::future::pending::<()>().await;
     }
 }
 

@@ -208,10 +208,9 @@ async fn answer(
         Answer::Failed { message } => {
             set_condition(&mut status.conditions, FAILED, true, "CapacityIsNotFound", &message, now);
             // Written down first: a batch that is deleted under a request that is still tried would be provisioned again.
-            if request.status.as_ref() != Some(&status) && patch(context, request, &status).await?.is_none() {
-                return Ok(());
-            }
-            if let Some(batch) = batch {
+            if written(context, request, &status).await?
+                && let Some(batch) = batch
+            {
                 terminate(context, &batch.name_any()).await?;
             }
             return Ok(());
@@ -501,10 +500,16 @@ async fn write(
     request: &ProvisioningRequest,
     status: ProvisioningRequestStatus,
 ) -> anyhow::Result<()> {
-    if request.status.as_ref() != Some(&status) {
-        patch(context, request, &status).await?;
-    }
-    Ok(())
+    written(context, request, &status).await.map(drop)
+}
+
+/// Whether the request says so now. Not if somebody else wrote, or it is gone: the next look decides again.
+async fn written(
+    context: &Context,
+    request: &ProvisioningRequest,
+    status: &ProvisioningRequestStatus,
+) -> anyhow::Result<bool> {
+    Ok(request.status.as_ref() == Some(status) || patch(context, request, status).await?.is_some())
 }
 
 #[cfg(test)]

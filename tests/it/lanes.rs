@@ -593,6 +593,18 @@ async fn a_pinned_member_that_has_a_node_by_now_is_not_deleted_and_the_mark_name
     );
 }
 
+/// Waits until the loop has gone round twice: it takes a request to look again at the beginning of each turn, and a third one once
+/// two have ended.
+async fn two_turns(requeue: &Notify) {
+    for _ in 0..3 {
+        requeue.notify_one();
+        while requeue.notified().now_or_never().is_some() {
+            requeue.notify_one();
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_replica_with_the_lease_decides_nothing_before_it_has_seen_what_was_written_before() {
     let (sent, mut calls) = mpsc::unbounded_channel();
@@ -615,24 +627,11 @@ async fn a_replica_with_the_lease_decides_nothing_before_it_has_seen_what_was_wr
     };
     let cancel = CancellationToken::new();
     let run = tokio::spawn(GangLoop::new(inputs, executor(&client, &cluster)).run(cancel.clone()));
-    // The loop takes one word to look again at the beginning of each turn: once it takes a third, two have ended.
-    for _ in 0..3 {
-        requeue.notify_one();
-        while requeue.notified().now_or_never().is_some() {
-            requeue.notify_one();
-            tokio::task::yield_now().await;
-        }
-    }
+    two_turns(&requeue).await;
     assert_eq!(calls.try_recv().ok(), None);
     // Of a term that is over.
     stated.send_replace(Some(Term::default().next()));
-    for _ in 0..3 {
-        requeue.notify_one();
-        while requeue.notified().now_or_never().is_some() {
-            requeue.notify_one();
-            tokio::task::yield_now().await;
-        }
-    }
+    two_turns(&requeue).await;
     assert_eq!(calls.try_recv().ok(), None);
     stated.send_replace(Some(Term::default()));
     assert!(calls.recv().await.unwrap().contains("/gangs/"));
