@@ -453,7 +453,10 @@ impl Config {
         if hold >= http_timeout {
             return Err(value(
                 "bind.hold",
-                format!("{} is not below bind.httpTimeout {}", raw.bind.hold, raw.bind.http_timeout),
+                format!(
+                    "{} is not below bind.httpTimeout {}: kube-scheduler gives up before a gang is answered",
+                    raw.bind.hold, raw.bind.http_timeout
+                ),
             ));
         }
         let lease = Lease {
@@ -463,7 +466,13 @@ impl Config {
             grace_seconds: seconds("lease.grace", &raw.lease.grace)?,
         };
         if lease.grace_seconds >= lease.duration_seconds {
-            return Err(value("lease.grace", "is not below lease.duration"));
+            return Err(value(
+                "lease.grace",
+                format!(
+                    "{} is not below lease.duration {}: whoever leads renews the lease so long before it runs out",
+                    raw.lease.grace, raw.lease.duration
+                ),
+            ));
         }
         let levels = if raw.topology.levels.is_empty() {
             Levels::default()
@@ -669,6 +678,7 @@ mod tests {
     fn a_bad_value_names_key_value_and_remedy() {
         refused("bind: {hold: soon}", &["bind.hold", "soon", "55s"]);
         refused("bind: {hold: 70s}", &["bind.hold", "70s", "httpTimeout"]);
+        refused("lease: {duration: 15s, grace: 20s}", &["lease.grace", "20s", "lease.duration 15s"]);
         refused("extender: {listen: nowhere}", &["extender.listen", "nowhere", "127.0.0.1"]);
         refused("extender: {tls: {certFile: a, keyFile: b}}", &["clientCaFile"]);
         refused(

@@ -169,9 +169,10 @@ const RETRY: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
 /// something hangs.
 const PATIENCE: Duration = Duration::from_mins(10);
 /// Pools are described this often at most, in real time: a crowd of pods changes the cluster far more often.
-const BURST: Duration = Duration::from_millis(50);
-/// Two passes that are due to changes alone are at least this far apart.
-const MIN_INTERVAL: Duration = Duration::from_millis(20);
+const BURST: Duration = Duration::from_millis(100);
+/// Two passes that are due to changes alone are at least this far apart: while hundreds of machines register and get Ready there is a
+/// change every few milliseconds, and a pass looks at all of them.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// So long whoever found a loss waits until it is written down; less than a message of the queue stays invisible.
 const WRITTEN: Duration = Duration::from_secs(20);
 /// Real time between two looks without a change.

@@ -93,7 +93,7 @@ pub(super) struct Ec2 {
     pub(super) reservations: BTreeMap<String, Hosts>,
     groups: BTreeMap<String, Group>,
     templates: BTreeMap<String, (String, Tags)>,
-    tokens: BTreeMap<String, (LaunchParameters, LaunchAnswer)>,
+    pub(super) tokens: BTreeMap<String, (LaunchParameters, LaunchAnswer)>,
     fleets: BTreeMap<String, BTreeSet<InstanceId>>,
     /// What must never happen, if it has.
     pub(super) wrong: Option<String>,

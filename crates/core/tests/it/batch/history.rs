@@ -66,8 +66,8 @@ pub(super) struct History {
     pub(super) in_vain: Vec<String>,
     /// Pools whose condition says that they pause.
     pub(super) paused: BTreeSet<Arc<str>>,
-    /// Launch calls: when, and of which type.
-    pub(super) calls: Vec<(Timestamp, String)>,
+    /// Launch calls: when, of which type, and whether EC2 has been sent the same before.
+    pub(super) calls: Vec<(Timestamp, String, bool)>,
     /// Pods that kube-scheduler did not accept on a node that stands.
     pub(super) disputed: Vec<String>,
     /// Nodes that batches for pods of no gang were made for.
@@ -158,7 +158,8 @@ impl History {
     pub(super) fn change(&mut self, change: &Change) -> Result<Made, CallError> {
         checks::before_change(self, change);
         if let Change::Launch { parameters, .. } = change {
-            self.calls.push((self.now, parameters.instance_type.clone()));
+            let replayed = self.ec2.tokens.contains_key(&parameters.token);
+            self.calls.push((self.now, parameters.instance_type.clone(), replayed));
         }
         let before = self.ec2.launches.len();
         let result = self.ec2.carry_out(change, &mut self.rng);

@@ -28,7 +28,7 @@ fn of_a_node_each(seed: u64) -> Result<(SignedDuration, SignedDuration), String>
     let until = began + SERVED;
     live(&mut sim, &mut lease, until)?;
     let launched: usize = sim.ec2.launches.iter().map(|launch| launch.count as usize).sum();
-    let last = sim.calls.iter().map(|(at, _)| *at).max().unwrap_or(began).duration_since(began);
+    let last = sim.calls.iter().map(|(at, ..)| *at).max().unwrap_or(began).duration_since(began);
     let mut waited = SignedDuration::ZERO;
     for pod in sim.cluster.pods.values().map(|pod| pod.key.name.to_string()).collect::<Vec<_>>() {
         let node = sim.cluster.pods[&pod].node.clone().ok_or_else(|| format!("{pod} waits"))?;
