@@ -4,7 +4,6 @@
 //! when its lease has run out, a shutdown gives the lease up at once, and a replica in waiting notices a lease that was
 //! given up without waiting for the end of its validity.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,9 @@ use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use kube::{Api, Client};
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError, LeaseParams};
 use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
 use crate::clock::now_real;
@@ -48,7 +49,8 @@ impl std::fmt::Debug for Election {
     }
 }
 
-type Change = Pin<Box<dyn Future<Output = Result<bool, LeaseManagerError>> + Send>>;
+/// A task of its own, so that an answer that is waited for in the meantime delays no renewal.
+type Change = AbortOnDropHandle<Result<bool, LeaseManagerError>>;
 
 impl Election {
     /// Reads the lease, or creates it. The receiver has the term in which this replica holds it; `None`: it does not.
@@ -91,6 +93,7 @@ impl Election {
     pub async fn run(mut self, cancel: CancellationToken) -> anyhow::Result<()> {
         let mut change = self.change();
         let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut valid_until: Option<Timestamp> = None;
         loop {
             if let Some(beat) = &self.beat {
@@ -99,7 +102,7 @@ impl Election {
             tokio::select! {
                 () = cancel.cancelled() => break,
                 changed = &mut change => {
-                    match changed {
+                    match changed.context("the election")? {
                         Ok(true) => {
                             // How long it is valid says only what was written: this process may have been stopped since.
                             if let Some(Seen::Ours(until)) = self.read().await {
@@ -155,8 +158,11 @@ impl Election {
                 }
             }
         }
-        // Nobody acts on it any more before somebody else may take it.
-        drop(change);
+        // Nobody acts on it any more before somebody else may take it, and nothing is under way that would take it again.
+        change.abort();
+        if !change.is_finished() {
+            let _ = change.await;
+        }
         let led = self.leader.send_replace(None).is_some();
         (self.hold)(None);
         if led {
@@ -189,7 +195,7 @@ impl Election {
 
     fn change(&self) -> Change {
         let manager = Arc::clone(&self.manager);
-        Box::pin(async move { manager.changed().await })
+        AbortOnDropHandle::new(tokio::spawn(async move { manager.changed().await }))
     }
 
     fn tell(&mut self, leads: bool) {
@@ -249,4 +255,41 @@ async fn manager(client: &Client, lease: &Lease, identity: &str) -> Result<Lease
         .with_parameters(LeaseParams::new(identity, lease.duration_seconds, lease.grace_seconds))
         .build()
         .await
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_lease_is_taken_and_renewed_while_the_loop_waits_for_another_answer() {
+        let (sent, mut written) = mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            if *request.method() == http::Method::PATCH {
+                let _ = sent.send(());
+            }
+            let lease = json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": "muster", "namespace": "muster-system"}, "spec": {},
+            });
+            async move { Ok::<_, Infallible>(Response::new(Body::from(lease.to_string().into_bytes()))) }
+        });
+        let (name, namespace) = ("muster".to_owned(), "muster-system".to_owned());
+        let lease = Lease { name, namespace, duration_seconds: 15, grace_seconds: 5 };
+        let client = Client::new(service, "muster-system");
+        let (election, _leads) = Election::new(client, &lease, "first".to_owned()).await.unwrap();
+        // Nobody asks what has changed.
+        let change = election.change();
+        tokio::time::timeout(Duration::from_secs(60), written.recv()).await.unwrap().unwrap();
+        drop(change);
+    }
 }

@@ -270,7 +270,10 @@ pub fn holds_lease() -> bool {
     until != i64::MAX && now_real().as_millisecond() < until
 }
 
-/// Ends once the lease has run out, however often it was renewed meanwhile.
+/// What waits for the end of the lease asks this often whether it was given up before.
+const GIVEN_UP: Duration = Duration::from_millis(100);
+
+/// Ends once the lease has run out, however often it was renewed meanwhile, or was given up or lost before.
 async fn lapsed(held_until: &AtomicI64) {
     loop {
         let until = held_until.load(Ordering::SeqCst);
@@ -281,7 +284,7 @@ async fn lapsed(held_until: &AtomicI64) {
         if left == 0 {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(left)).await;
+        tokio::time::sleep(Duration::from_millis(left).min(GIVEN_UP)).await;
     }
 }
 
@@ -426,6 +429,17 @@ mod tests {
         let never = std::future::pending::<Result<(), kube::Error>>();
         let error = within(Step::CommitGang, Duration::ZERO, &held_until, never).await.unwrap_err();
         assert!(error.to_string().contains("not answered within"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_call_under_way_when_the_lease_is_given_up_is_given_up_with_it() {
+        let held_until = AtomicI64::new(now_real().as_millisecond() + 600_000);
+        let never = async {
+            held_until.store(i64::MIN, Ordering::SeqCst);
+            std::future::pending::<Result<(), kube::Error>>().await
+        };
+        let error = within(Step::WriteStatus, Duration::from_secs(60), &held_until, never).await.unwrap_err();
+        assert!(error.to_string().contains("before the lease ran out"), "{error}");
     }
 
     #[tokio::test]

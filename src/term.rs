@@ -62,7 +62,12 @@ pub async fn follow<Seen: Future<Output = ()>>(
             };
             let mut ends = leader.clone();
             tokio::select! {
-                _ = ends.wait_for(|now| *now != term) => continue,
+                another = async { ends.wait_for(|now| *now != term).await.is_ok() } => {
+                    if another {
+                        continue;
+                    }
+                    return std::future::pending().await;
+                }
                 () = seen() => {}
             }
             current.send_replace(term);

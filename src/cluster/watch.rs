@@ -238,6 +238,7 @@ struct Relists {
     of_pods: Reached,
     of_gangs: Reached,
     of_batches: Reached,
+    of_pools: Reached,
     nodes: BTreeSet<String>,
     pods: BTreeSet<String>,
     namespaces: BTreeSet<String>,
@@ -265,6 +266,7 @@ impl Relists {
             Change::Pod(event) => self.reached.pods = self.of_pods.event(event),
             Change::Gang(event) => self.reached.gangs = self.of_gangs.event(event),
             Change::Batch(event) => self.reached.batches = self.of_batches.event(event),
+            Change::Pool(event) => self.reached.pools = self.of_pools.event(event),
             _ => {}
         }
         match change {

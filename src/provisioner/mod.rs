@@ -300,12 +300,13 @@ impl Provisioner {
                 continue;
             }
             let Some(now) = now else { continue };
-            let state = context.cluster.load();
-            if !state.snapshot.synced {
+            // Asked before the cluster is loaded, which then is at least as new.
+            if *current.borrow() != Some(now) {
                 refresh_at = tokio::time::Instant::now() + TICK;
                 continue;
             }
-            if *current.borrow() != Some(now) {
+            let state = context.cluster.load();
+            if !state.snapshot.synced {
                 refresh_at = tokio::time::Instant::now() + TICK;
                 continue;
             }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodTemplate;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use muster_api::crd::{
     BatchOffer, Fill, GangRef, NodeBatch, NodeBatchSpec, ProvisioningRequest, ProvisioningRequestStatus, condition,
     is_true, set_condition,
@@ -150,7 +150,7 @@ async fn answer(
         Answer::Nothing => {}
         Answer::Terminate => {
             if let Some(batch) = batch {
-                terminate(context, &batch.name_any()).await?;
+                terminate(&context.client, &batch.name_any()).await?;
             }
             return Ok(());
         }
@@ -207,13 +207,7 @@ async fn answer(
         }
         Answer::Failed { message } => {
             set_condition(&mut status.conditions, FAILED, true, "CapacityIsNotFound", &message, now);
-            // Written down first: a batch that is deleted under a request that is still tried would be provisioned again.
-            if written(context, request, &status).await?
-                && let Some(batch) = batch
-            {
-                terminate(context, &batch.name_any()).await?;
-            }
-            return Ok(());
+            return fail(&context.client, request, &status, batch.map(|batch| batch.name_any())).await;
         }
     }
     write(context, request, status).await
@@ -259,7 +253,7 @@ async fn announce(
         let newest = get(context, &key.namespace, &key.name).await?;
         return Ok(newest.filter(|newest| newest.metadata.resource_version == request.metadata.resource_version));
     }
-    patch(context, request, status).await
+    patch(&context.client, request, status).await
 }
 
 /// Topology requests a request may carry, under the keys that pods carry them.
@@ -304,7 +298,7 @@ pub(super) async fn note_use(context: &Context, batch: &NodeBatch) -> anyhow::Re
         return Ok(());
     }
     set_condition(&mut status.conditions, USED, true, USED, "pods of the request ran on the nodes", now_real());
-    let written = patch(context, &request, &status).await?;
+    let written = patch(&context.client, &request, &status).await?;
     // It may be gone too: that shows when it is read again.
     written.map(drop).context("somebody else wrote it")
 }
@@ -333,8 +327,8 @@ async fn book(context: &Context, key: &ObjectKey, name: &str, spec: NodeBatchSpe
     }
 }
 
-async fn terminate(context: &Context, name: &str) -> anyhow::Result<()> {
-    let batches: Api<NodeBatch> = Api::all(context.client.clone());
+async fn terminate(client: &Client, name: &str) -> anyhow::Result<()> {
+    let batches: Api<NodeBatch> = Api::all(client.clone());
     match step(Step::EditBatch, batches.delete(name, &DeleteParams::default())).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
@@ -460,8 +454,8 @@ async fn plan(
     }))
 }
 
-fn requests(context: &Context, namespace: &str) -> Api<ProvisioningRequest> {
-    Api::namespaced(context.client.clone(), namespace)
+fn requests(client: &Client, namespace: &str) -> Api<ProvisioningRequest> {
+    Api::namespaced(client.clone(), namespace)
 }
 
 /// A request as it is now; `None` if it is gone, or gone with the definition of its kind, of which the API server knows no path then.
@@ -472,7 +466,7 @@ pub(super) async fn get(
     namespace: &str,
     name: &str,
 ) -> Result<Option<ProvisioningRequest>, kube::Error> {
-    match requests(context, namespace).get(name).await {
+    match requests(&context.client, namespace).get(name).await {
         Ok(request) => Ok(Some(request)),
         Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(None),
         Err(error) => Err(error),
@@ -481,11 +475,11 @@ pub(super) async fn get(
 
 /// Writes the status of a request as it was read. `None`: somebody else wrote, or it is gone; the next look decides again.
 async fn patch(
-    context: &Context,
+    client: &Client,
     request: &ProvisioningRequest,
     status: &ProvisioningRequestStatus,
 ) -> anyhow::Result<Option<ProvisioningRequest>> {
-    let api = requests(context, request.metadata.namespace.as_deref().unwrap_or_default());
+    let api = requests(client, request.metadata.namespace.as_deref().unwrap_or_default());
     let patch = json!({"metadata": {"resourceVersion": request.metadata.resource_version}, "status": status});
     let (name, params, patch) = (request.name_any(), PatchParams::default(), Patch::Merge(&patch));
     match step(Step::WriteStatus, api.patch_status(&name, &params, &patch)).await {
@@ -500,21 +494,82 @@ async fn write(
     request: &ProvisioningRequest,
     status: ProvisioningRequestStatus,
 ) -> anyhow::Result<()> {
-    written(context, request, &status).await.map(drop)
+    written(&context.client, request, &status).await.map(drop)
 }
 
 /// Whether the request says so now. Not if somebody else wrote, or it is gone: the next look decides again.
 async fn written(
-    context: &Context,
+    client: &Client,
     request: &ProvisioningRequest,
     status: &ProvisioningRequestStatus,
 ) -> anyhow::Result<bool> {
-    Ok(request.status.as_ref() == Some(status) || patch(context, request, status).await?.is_some())
+    Ok(request.status.as_ref() == Some(status) || patch(client, request, status).await?.is_some())
+}
+
+/// Writes down that a request has failed, and then has its NodeBatch go: one that is deleted under a request that is still tried would be
+/// provisioned again. Where somebody else wrote, as that its nodes are there, it keeps them; the next look decides again.
+async fn fail(
+    client: &Client,
+    request: &ProvisioningRequest,
+    status: &ProvisioningRequestStatus,
+    batch: Option<String>,
+) -> anyhow::Result<()> {
+    match batch {
+        Some(batch) if written(client, request, status).await? => terminate(client, &batch).await,
+        Some(_) => Ok(()),
+        None => written(client, request, status).await.map(drop),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use axum::body::Body;
+    use http::{Request, Response};
+
     use super::*;
+
+    /// A request that fails, at an API server that answers its patch with this code; what was sent there. `before`: its status says so
+    /// already.
+    async fn fails(code: u16, before: bool) -> Vec<String> {
+        let mut failed = ProvisioningRequestStatus::default();
+        set_condition(&mut failed.conditions, FAILED, true, "CapacityIsNotFound", "no capacity", Timestamp::UNIX_EPOCH);
+        let request: ProvisioningRequest = serde_json::from_value(json!({
+            "apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest",
+            "metadata": {"name": "book", "namespace": "ml", "uid": "u", "resourceVersion": "7"},
+            "spec": {"provisioningClassName": "atomic.muster.dev", "podSets": []},
+            "status": if before { json!(failed) } else { json!({}) },
+        }))
+        .unwrap();
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let (seen, answer) = (Arc::clone(&sent), request.clone());
+        let service = tower::service_fn(move |asked: Request<kube::client::Body>| {
+            seen.lock().unwrap().push(format!("{} {}", asked.method(), asked.uri().path()));
+            let (code, body) = match asked.method().as_str() {
+                "PATCH" if code == 200 => (200, json!(answer)),
+                "PATCH" => (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code})),
+                _ => (200, json!({"kind": "Status", "apiVersion": "v1", "status": "Success"})),
+            };
+            let answer = Response::builder().status(code).body(Body::from(body.to_string()));
+            async move { Ok::<_, Infallible>(answer.unwrap()) }
+        });
+        fail(&Client::new(service, "ml"), &request, &failed, Some("batch-1".to_owned())).await.unwrap();
+        let sent = sent.lock().unwrap();
+        sent.clone()
+    }
+
+    #[tokio::test]
+    async fn the_nodes_of_a_request_that_fails_go_once_that_is_written_and_not_where_somebody_else_wrote() {
+        let patch = "PATCH /apis/autoscaling.x-k8s.io/v1/namespaces/ml/provisioningrequests/book/status";
+        let delete = "DELETE /apis/muster.dev/v1alpha1/nodebatches/batch-1";
+        assert_eq!(fails(200, false).await, [patch, delete]);
+        assert_eq!(fails(200, true).await, [delete], "it says so already");
+        // Somebody wrote meanwhile, perhaps that its nodes are there; or it is gone.
+        assert_eq!(fails(409, false).await, [patch]);
+        assert_eq!(fails(404, false).await, [patch]);
+    }
 
     #[test]
     fn a_request_that_cannot_be_answered_is_tried_again_soon_and_ever_more_rarely_until_it_changes() {
