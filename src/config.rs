@@ -454,7 +454,7 @@ impl Config {
             return Err(value(
                 "bind.hold",
                 format!(
-                    "{} is not below bind.httpTimeout {}: kube-scheduler gives up before a gang is answered",
+                    "{} is not below bind.httpTimeout {}: kube-scheduler gives up before a gang is answered; choose some seconds less",
                     raw.bind.hold, raw.bind.http_timeout
                 ),
             ));
@@ -469,7 +469,8 @@ impl Config {
             return Err(value(
                 "lease.grace",
                 format!(
-                    "{} is not below lease.duration {}: whoever leads renews the lease so long before it runs out",
+                    "{} is not below lease.duration {}: whoever leads renews the lease so long before it runs out; choose a third of \
+                     the duration",
                     raw.lease.grace, raw.lease.duration
                 ),
             ));

@@ -99,10 +99,11 @@ impl Reached {
 
 /// Waits until the watches have shown Nodes, pods, Gangs, NodeBatches and NodePools as they are now, for as long as that takes.
 pub async fn caught_up(client: &Client, cluster: &Cluster) {
-    follow(client, cluster, SEEN, AGAIN).await;
+    caught_up_at(client, cluster, SEEN, AGAIN).await;
 }
 
-async fn follow(client: &Client, cluster: &Cluster, mut patience: Duration, again: Duration) {
+/// … at another pace than that of the product, where a test is not to wait.
+async fn caught_up_at(client: &Client, cluster: &Cluster, mut patience: Duration, again: Duration) {
     let mut reached = cluster.contacts().reached();
     let mut asked: Option<Versions> = None;
     let mut reported: Option<Instant> = None;
@@ -302,7 +303,7 @@ mod tests {
         let (client, _asked) = serving("");
         let (_store, cluster) = cluster();
         cluster.contacts().reach(Versions { pods: 30, batches: 39, ..Versions::default() });
-        tokio::time::timeout(Duration::from_secs(60), follow(&client, &cluster, SOON, SOON)).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(60), caught_up_at(&client, &cluster, SOON, SOON)).await.unwrap();
     }
 
     #[test]
@@ -320,7 +321,7 @@ mod tests {
             let (client, mut asked) = serving(refused);
             let (_store, cluster) = cluster();
             cluster.contacts().reach(Versions { nodes: all, pods: all, gangs: all, batches: all, pools: all });
-            let mut waits = std::pin::pin!(follow(&client, &cluster, SOON, SOON));
+            let mut waits = std::pin::pin!(caught_up_at(&client, &cluster, SOON, SOON));
             let mut times = 0;
             while times < 3 {
                 let target = tokio::select! {

@@ -514,11 +514,12 @@ async fn fail(
     status: &ProvisioningRequestStatus,
     batch: Option<String>,
 ) -> anyhow::Result<()> {
-    match batch {
-        Some(batch) if written(client, request, status).await? => terminate(client, &batch).await,
-        Some(_) => Ok(()),
-        None => written(client, request, status).await.map(drop),
+    if written(client, request, status).await?
+        && let Some(batch) = batch
+    {
+        terminate(client, &batch).await?;
     }
+    Ok(())
 }
 
 #[cfg(test)]
