@@ -260,7 +260,7 @@ impl Provisioner {
         let mut watchers: JoinSet<()> = JoinSet::new();
         let mut refresh_at = tokio::time::Instant::now();
         // When pools were last described, and whether something has changed since.
-        let (mut described, mut outdated) = (refresh_at, true);
+        let (mut described, mut outdated) = (refresh_at, false);
         let beat = self.progress.within("provisioner", PATIENCE);
         // Until then nothing is decided for changes alone.
         let mut rests = refresh_at;
@@ -314,7 +314,8 @@ impl Provisioner {
                 context.remember_unavailable(&state);
                 let led = Led { term: now, ends: cancel.child_token(), described: Arc::default() };
                 self.watch(&mut watchers, &led);
-                outdated = true;
+                // Before anything is decided: what a batch spent that is deleted at once is reported first.
+                refresh_at = tokio::time::Instant::now();
                 led
             });
             outdated |= changed;

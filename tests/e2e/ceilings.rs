@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cloud::{
     batch_that, batches, delete_job, everything_is_terminated, gang_job, instances, invariants_hold, journal,
-    launched_fleets, zones,
+    launched_fleets, patient, zones,
 };
 use crate::support::{DEADLINE, no_errors, options, phase, says, stack, submit};
 
@@ -23,10 +23,10 @@ async fn capped(scenario: &Scenario, provisioner: Value, pool: &Value) -> Option
     let mut options = options().await?;
     options.scenario = Some(serde_json::to_value(scenario).unwrap());
     options.factor = FACTOR;
-    options.config = json!({"lease": {"duration": "2s", "grace": "1s"}, "provisioner": provisioner});
+    options.config = json!({"provisioner": provisioner});
     let stack = stack(options, "ml").await;
     let (class, of_testbed) = pools::p5("1s").unwrap();
-    let mut new = json!(of_testbed);
+    let mut new = json!(patient(&of_testbed));
     for (field, value) in pool.as_object().unwrap() {
         new["spec"][field] = value.clone();
     }

@@ -24,7 +24,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    clock, delete_job, everything_is_terminated, goes_wrong, journal, launched_fleets, no_batch_is_partial,
+    clock, delete_job, everything_is_terminated, goes_wrong, impatient, journal, launched_fleets, no_batch_is_partial,
     provisioning_stack, provisioning_stack_with, time_of,
 };
 use crate::recording::decided_the_same_from_recordings;
@@ -172,6 +172,7 @@ async fn seeded_faults_leave_no_gang_partial_and_nothing_behind() {
     };
     let recorded = json!({"debug": {"enabled": true, "decisions": 200}});
     let Some(stack) = provisioning_stack_with(&roomy(), FACTOR, "1s", recorded).await else { return };
+    impatient(&stack).await;
     let mut recordings = BTreeSet::new();
     for seed in seeds {
         let began = Instant::now();
@@ -253,7 +254,8 @@ async fn life(stack: &Stack, name: &str, step: Step, when: &str, weather: Weathe
         }
         stack.cluster.signal(Component::Scheduler(0), Signal::SIGCONT).unwrap();
     }
-    died |= revive(stack, &names).await;
+    died |= revive(stack, &names, 0).await;
+    let planned = epoch(stack, &names[0]).await;
     let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
     let ids = json!([live[0]["instanceId"]]);
     // A notice has members marked and evicted; without one they go with their machine.
@@ -264,7 +266,8 @@ async fn life(stack: &Stack, name: &str, step: Step, when: &str, weather: Weathe
     };
     stack.sim_post(&format!("/_sim/{kind}"), &what).await.unwrap();
     replaced(stack, live[0]["instanceId"].as_str().unwrap(), &mut died).await;
-    died |= revive(stack, &names).await;
+    // What it lost may be replaced before Muster has seen that it is lost.
+    died |= revive(stack, &names, planned).await;
     if let Some(other) = &other {
         // It may have gone with its node.
         let _ = pods.delete(&other.name_any(), &DeleteParams::default().grace_period(0)).await;
@@ -307,9 +310,16 @@ async fn crashed(stack: &Stack) -> bool {
     true
 }
 
-/// Waits until the gang runs whole, reviving the process if it dies meanwhile. Whether it did; a gang that does neither is a
-/// failure.
-async fn revive(stack: &Stack, names: &[String]) -> bool {
+/// The plan that a gang has by now.
+async fn epoch(stack: &Stack, name: &str) -> u64 {
+    let gangs = gangs(&stack.admin().unwrap(), "ml").await;
+    let of = gangs.iter().find(|gang| is_of(gang, name));
+    of.and_then(|gang| gang.status.as_ref()).map_or(0, |status| status.epoch)
+}
+
+/// Waits until the gang runs whole by a later plan than `planned`, reviving the process if it dies meanwhile. Whether it did; a gang that
+/// does neither is a failure.
+async fn revive(stack: &Stack, names: &[String], planned: u64) -> bool {
     let began = Instant::now();
     loop {
         if crashed(stack).await {
@@ -320,7 +330,9 @@ async fn revive(stack: &Stack, names: &[String]) -> bool {
         let bound = gangs(&client, "ml")
             .await
             .iter()
-            .any(|gang| is_of(gang, &names[0]) && gang.status.as_ref().is_some_and(|status| status.phase == "Bound"));
+            .filter(|gang| is_of(gang, &names[0]))
+            .filter_map(|gang| gang.status.as_ref())
+            .any(|status| status.phase == "Bound" && status.epoch > planned);
         if bound {
             return false;
         }
@@ -379,10 +391,7 @@ async fn lives(steps: &[Step], weather: Weather) -> Vec<&'static str> {
     let Some(mut options) = options().await else { return Vec::new() };
     options.scenario = Some(serde_json::to_value(roomy()).unwrap());
     options.factor = FACTOR;
-    options.config = json!({
-        "lease": {"duration": "2s", "grace": "1s"},
-        "ec2": {"interruptionQueue": "muster-interruptions"},
-    });
+    options.config = json!({"ec2": {"interruptionQueue": "muster-interruptions"}});
     let stack = stack(options, "ml").await;
     let (class, pool) = pools::p5("1s").unwrap();
     pools::create(&stack.admin().unwrap(), &class, &pool).await.unwrap();

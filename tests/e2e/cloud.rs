@@ -8,11 +8,11 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use muster::testbed::workloads::TestJob;
 use muster::testbed::{Stack, StackOptions, eventually, pools};
-use muster_api::crd::NodeBatch;
+use muster_api::crd::{NodeBatch, NodePool};
 use muster_api::keys;
 use muster_ec2_sim::{Fault, MarketType, Scenario};
 use serde_json::{Value, json};
@@ -45,12 +45,26 @@ pub(crate) async fn provisioning_on(
 ) -> Stack {
     options.scenario = Some(serde_json::to_value(scenario).unwrap());
     options.factor = factor;
-    // A process that was killed takes its lease back at once.
-    options.config["lease"] = json!({"duration": "2s", "grace": "1s"});
     let stack = stack(options, "ml").await;
     let (class, pool) = pools::p5(consolidate_after).unwrap();
+    let pool = patient(&pool);
     pools::create(&stack.admin().unwrap(), &class, &pool).await.unwrap();
     stack
+}
+
+/// The pool, with a day for machines to join: on a machine that is busy seconds pass that are minutes of EC2's, and what comes late is not
+/// what the test is about.
+pub(crate) fn patient(pool: &NodePool) -> NodePool {
+    let mut pool = json!(pool);
+    pool["spec"]["join"] = json!({"registerWithin": "24h", "readyWithin": "24h", "replaceAfter": "24h"});
+    serde_json::from_value(pool).unwrap()
+}
+
+/// From now on the pool waits for machines for as long as one does that says nothing of it.
+pub(crate) async fn impatient(stack: &Stack) {
+    let pools = Api::<NodePool>::all(stack.admin().unwrap());
+    let patch = Patch::Merge(json!({"spec": {"join": null}}));
+    pools.patch("h100", &PatchParams::default(), &patch).await.unwrap();
 }
 
 /// One leaf of p5.48xlarge in each of the zones a, b and c, with this many hosts.

@@ -144,8 +144,7 @@ fn every_step_has_a_crash_point() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gang_runs_whole_wherever_the_process_was_killed_on_its_way_to_the_nodes() {
-    let Some(mut options) = options().await else { return };
-    options.config = json!({"lease": {"duration": "2s", "grace": "1s"}});
+    let Some(options) = options().await else { return };
     let stack = stack(options, "ml").await;
     stack.create_nodes(leaves(&["a", "b", "c", "d"], 2)).await.unwrap();
     let client = stack.admin().unwrap();
@@ -250,8 +249,7 @@ async fn a_job_deleted_while_the_process_is_down_in_mid_launch_leaves_nothing() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_of_no_gang_and_gangs_of_no_owner_survive_a_crash() {
-    let Some(mut options) = options().await else { return };
-    options.config = json!({"lease": {"duration": "2s", "grace": "1s"}});
+    let Some(options) = options().await else { return };
     let stack = stack(options, "ml").await;
     stack.create_nodes(leaves(&["a"], 2)).await.unwrap();
     let client = stack.admin().unwrap();
@@ -362,10 +360,7 @@ async fn a_notice_whose_message_was_not_deleted_comes_again_and_changes_nothing(
         let Some(mut options) = options().await else { return };
         options.scenario = Some(serde_json::to_value(Scenario::demo()).unwrap());
         options.factor = 10;
-        options.config = json!({
-            "lease": {"duration": "2s", "grace": "1s"},
-            "ec2": {"interruptionQueue": "muster-interruptions"},
-        });
+        options.config = json!({"ec2": {"interruptionQueue": "muster-interruptions"}});
         let stack = stack(options, "ml").await;
         let client = stack.admin().unwrap();
         let (class, pool) = muster::testbed::pools::p5("1s").unwrap();

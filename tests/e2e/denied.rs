@@ -5,22 +5,24 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Event, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
+use kube::api::ListParams;
+use muster::testbed::workloads::TestPod;
 use muster::testbed::{Stack, eventually, pools, repository};
-use muster_api::crd::{EC2NodeClass, NodePool};
+use muster_api::crd::{EC2NodeClass, NodeBatch, NodePool};
 use muster_ec2_sim::choices::DryRun;
 use muster_ec2_sim::policy::Policy;
 use muster_ec2_sim::{Fault, FaultKind, MarketType, Scenario};
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batch_that, delete_job, everything_is_terminated, gang_job, goes_wrong, instances, journal, launched_fleets,
-    provisioning_stack,
+    batch_that, batches, delete_job, everything_is_terminated, gang_job, goes_wrong, instances, journal,
+    launched_fleets, patient, provisioning_stack,
 };
 use crate::leftovers::metric;
-use crate::support::{DEADLINE, all_run, choices, no_errors, options, says, stack, submit};
+use crate::support::{DEADLINE, all_run, choices, create, delete, no_errors, options, runs_on, says, stack, submit};
 use crate::ways::{capacity_types, reservation, stack_with};
 
 /// EC2's minutes pass in a second: classes are looked at again every five.
@@ -113,13 +115,10 @@ async fn guarded() -> Option<Stack> {
     scenario.reservations = vec![reservation("cr-00000000000000001", None, 1)];
     options.scenario = Some(serde_json::to_value(&scenario).unwrap());
     options.factor = FACTOR;
-    options.config = json!({
-        "lease": {"duration": "2s", "grace": "1s"},
-        "ec2": {"interruptionQueue": "muster-interruptions"},
-    });
+    options.config = json!({"ec2": {"interruptionQueue": "muster-interruptions"}});
     let stack = stack(options, "ml").await;
     let (class, pool) = pools::p5("1s").unwrap();
-    let (mut class, mut pool) = (json!(class), json!(pool));
+    let (mut class, mut pool) = (json!(class), json!(patient(&pool)));
     class["spec"]["capacityReservationSelectorTerms"] = json!([{"tags": {"team": "ml"}}]);
     pool["spec"]["template"] = capacity_types(&["on-demand", "spot"]);
     let (class, pool) = (serde_json::from_value(class).unwrap(), serde_json::from_value(pool).unwrap());
@@ -174,8 +173,49 @@ async fn all_is_allowed(stack: &Stack, action: &str) {
     .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
 }
 
-/// Each action denied before a gang comes: it is named, nothing is launched, and the gang runs once it is allowed.
-async fn found_before_a_gang_needs_it(actions: &[&str]) {
+/// What a gang and a pod of no gang wait for while a right is missing.
+const NOT_READY: &str = "no NodePool is ready to provision nodes";
+
+/// A gang of two and a pod of no gang, each on whole nodes.
+async fn submit_both(stack: &Stack, job: &str) {
+    submit(&stack.admin().unwrap(), "ml", gang_job(job, 2)).await;
+    create(stack, "ml", TestPod::new(beside(job)).gpus(8).build()).await;
+}
+
+/// The pod of no gang beside this gang.
+fn beside(job: &str) -> String {
+    format!("{job}-alone")
+}
+
+/// Waits until both say that no pool is ready: the gang by its reason, the pod by an event.
+async fn both_wait(stack: &Stack, job: &str) {
+    says(stack, "ml", job, NOT_READY).await;
+    let (events, pod) = (&Api::<Event>::namespaced(stack.admin().unwrap(), "ml"), &beside(job));
+    eventually(DEADLINE, &format!("{pod} to be refused"), || async move {
+        let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let of = all.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(pod.as_str()));
+        let stated: Vec<(Option<String>, Option<String>)> = of.map(|event| (event.reason, event.message)).collect();
+        let is = |(reason, message): &(Option<String>, Option<String>)| {
+            reason.as_deref() == Some("NoOfferFits") && message.as_deref().is_some_and(|text| text.contains(NOT_READY))
+        };
+        if stated.iter().any(is) { Ok(Some(())) } else { Err(format!("{stated:?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+}
+
+async fn both_run(stack: &Stack, job: &str, members: usize) {
+    all_run(stack, "ml", job, members).await;
+    runs_on(stack, "ml", &beside(job), DEADLINE).await;
+}
+
+async fn delete_both(stack: &Stack, job: &str) {
+    delete_job(stack, job).await;
+    delete(stack, "ml", &beside(job)).await;
+}
+
+/// Each action denied before anybody comes: it is named, nothing is launched, and gang and pod run once it is allowed.
+async fn found_before_anybody_needs_it(actions: &[&str]) {
     let Some(stack) = guarded().await else { return };
     all_is_allowed(&stack, "the start").await;
     for action in actions {
@@ -183,28 +223,28 @@ async fn found_before_a_gang_needs_it(actions: &[&str]) {
         deny(&stack, &[action]).await;
         named(&stack, action, true).await;
         let job = format!("job-{from}");
-        submit(&stack.admin().unwrap(), "ml", gang_job(&job, 2)).await;
-        says(&stack, "ml", &job, "no NodePool is ready to provision nodes").await;
+        submit_both(&stack, &job).await;
+        both_wait(&stack, &job).await;
         let entries = journal(&stack, from).await;
         assert!(launched_fleets(&entries).is_empty(), "{action}");
         deny(&stack, &[]).await;
         all_is_allowed(&stack, action).await;
-        all_run(&stack, "ml", &job, 2).await;
-        assert_eq!(launched_fleets(&journal(&stack, from).await).len(), 1, "{action}: one launch");
-        delete_job(&stack, &job).await;
+        both_run(&stack, &job, 2).await;
+        assert_eq!(launched_fleets(&journal(&stack, from).await).len(), 2, "{action}: one launch each");
+        delete_both(&stack, &job).await;
         everything_is_terminated(&stack).await;
     }
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_right_that_a_launch_needs_is_missed_before_the_first_gang_needs_it() {
-    found_before_a_gang_needs_it(&LAUNCHING).await;
+async fn a_right_that_a_launch_needs_is_missed_before_the_first_gang_or_pod_needs_it() {
+    found_before_anybody_needs_it(&LAUNCHING).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_right_to_read_is_missed_before_the_first_gang_needs_it() {
-    found_before_a_gang_needs_it(&READING).await;
+async fn a_right_to_read_is_missed_before_the_first_gang_or_pod_needs_it() {
+    found_before_anybody_needs_it(&READING).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -213,40 +253,47 @@ async fn a_right_to_terminate_is_reported_on_the_batch_and_nothing_more_is_provi
     all_is_allowed(&stack, "the start").await;
     for (number, action) in LEAVING.iter().enumerate() {
         let job = format!("job-{number}");
-        submit(&stack.admin().unwrap(), "ml", gang_job(&job, 2)).await;
-        all_run(&stack, "ml", &job, 2).await;
+        submit_both(&stack, &job).await;
+        both_run(&stack, &job, 2).await;
         deny(&stack, &[action]).await;
         let from = journal(&stack, 0).await.len();
-        delete_job(&stack, &job).await;
+        delete_both(&stack, &job).await;
         named(&stack, action, true).await;
-        batch_that(&stack, "the batch to name the right", |batch| {
-            let status = batch.status.as_ref();
-            let reported = status.and_then(|status| of(&status.conditions, "Authorized"));
-            reported.is_some_and(|one| one.status == "False" && one.message.contains(action))
+        // Where the pod's node can be terminated it is gone by then, and nobody is placed there any more.
+        let at = &stack;
+        eventually(DEADLINE, "every batch that is left to name the right", || async move {
+            let left = batches(at).await;
+            let names = |batch: &NodeBatch| {
+                let status = batch.status.as_ref();
+                let reported = status.and_then(|status| of(&status.conditions, "Authorized"));
+                reported.is_some_and(|one| one.status == "False" && one.message.contains(action))
+            };
+            if !left.is_empty() && left.values().all(names) { Ok(Some(())) } else { Err(format!("{left:?}")) }
         })
-        .await;
+        .await
+        .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
         let next = format!("next-{number}");
-        submit(&stack.admin().unwrap(), "ml", gang_job(&next, 3)).await;
-        says(&stack, "ml", &next, "no NodePool is ready to provision nodes").await;
+        submit_both(&stack, &next).await;
+        both_wait(&stack, &next).await;
         assert!(launched_fleets(&journal(&stack, from).await).is_empty(), "{action}");
         deny(&stack, &[]).await;
-        all_run(&stack, "ml", &next, 3).await;
+        both_run(&stack, &next, 2).await;
         all_is_allowed(&stack, action).await;
-        delete_job(&stack, &next).await;
+        delete_both(&stack, &next).await;
         everything_is_terminated(&stack).await;
     }
     no_errors(&stack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_right_that_only_tells_more_is_missed_aloud_and_gangs_run_all_the_same() {
+async fn a_right_that_only_tells_more_is_missed_aloud_and_gangs_and_pods_run_all_the_same() {
     let Some(stack) = guarded().await else { return };
     all_is_allowed(&stack, "the start").await;
     for (number, action) in TELLING.iter().enumerate() {
         deny(&stack, &[action]).await;
         let job = format!("job-{number}");
-        submit(&stack.admin().unwrap(), "ml", gang_job(&job, 2)).await;
-        all_run(&stack, "ml", &job, 2).await;
+        submit_both(&stack, &job).await;
+        both_run(&stack, &job, 2).await;
         // A message has to be there before it can be deleted.
         let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
         let notice = json!({"kind": "rebalance", "instanceIds": [live[0]["instanceId"]]});
@@ -254,7 +301,7 @@ async fn a_right_that_only_tells_more_is_missed_aloud_and_gangs_run_all_the_same
         named(&stack, action, false).await;
         deny(&stack, &[]).await;
         // Topology is asked for by the next launch.
-        delete_job(&stack, &job).await;
+        delete_both(&stack, &job).await;
         everything_is_terminated(&stack).await;
         let job = format!("after-{number}");
         submit(&stack.admin().unwrap(), "ml", gang_job(&job, 2)).await;

@@ -81,6 +81,13 @@ async fn groups_that_the_cluster_serves_later_are_gangs_and_meet_the_barrier_tog
     phase(&stack, "ml", "train", "Bound").await;
     let leaves: BTreeSet<&str> = nodes.iter().filter_map(|node| node.split_once('-')).map(|(leaf, _)| leaf).collect();
     assert_eq!((nodes.len(), leaves.len()), (4, 1), "{nodes:?}");
+    let asked = &stack;
+    eventually(DEADLINE, "four binds to be counted", || async move {
+        let binds = binds(asked).await;
+        if binds >= 4 { Ok(Some(())) } else { Err(format!("{binds}")) }
+    })
+    .await
+    .unwrap();
     assert_eq!(binds(&stack).await, 4, "nobody was sent back from the barrier");
 }
 

@@ -13,7 +13,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use muster::fake_kubelet::{CAPACITY_PERCENT, MEMORY_PERCENT};
 use muster::testbed::workloads::TestJob;
-use muster::testbed::{Stack, eventually, pools};
+use muster::testbed::{Stack, audit, eventually, pools};
 use muster_api::crd::{EC2NodeClass, NodePool};
 use muster_api::keys;
 use muster_core::batch::micros;
@@ -91,17 +91,16 @@ pub(crate) async fn provisioning_at(
     provisioning_of(factor, scenario, pool, json!({"provisioner": provisioner})).await
 }
 
-/// … with this configuration beside a lease of seconds.
+/// … with this configuration.
 pub(crate) async fn provisioning_of(
     factor: u32,
     scenario: &Scenario,
     pool: &(EC2NodeClass, NodePool),
-    mut config: Value,
+    config: Value,
 ) -> Option<Stack> {
     let mut options = options().await?;
     options.scenario = Some(serde_json::to_value(scenario).unwrap());
     options.factor = factor;
-    config["lease"] = json!({"duration": "2s", "grace": "1s"});
     options.config = config;
     options.controllers = &["deployment-controller", "replicaset-controller"];
     let stack = stack(options, "web").await;
@@ -240,6 +239,11 @@ async fn a_deployment_on_an_empty_cluster_runs_at_the_planners_price_and_its_nod
     assert_eq!(fleets, 2, "nobody provisions twice");
     assert_eq!(dollars(&stack).await, planned(&stack, &pods).await);
     assert_eq!(dollars(&stack).await, 768_000);
+    // Labels and taint go in one patch: each costs kube-scheduler a look at every pod that waits.
+    let entries = audit::read(&stack.cluster.audit_log()).unwrap();
+    let edits = entries.iter().filter(|entry| entry.resource == "nodes" && entry.by_muster() && entry.succeeded());
+    let edited: Vec<&str> = edits.map(|entry| entry.name.as_str()).collect();
+    assert_eq!(edited.len(), edited.iter().collect::<BTreeSet<_>>().len(), "{edited:?}");
 
     let launched = live(&stack).await;
     scale(&stack, "shop", 0).await;
@@ -406,7 +410,9 @@ async fn a_pod_that_fits_nowhere_is_refused_by_name_and_nothing_is_launched() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_that_come_later_and_matter_more_do_not_take_the_node_that_was_launched_for_others() {
-    let Some(stack) = provisioning(&hosts(20, 20), &general(&["us-east-1a"], &json!({"nodes": 1}), "30s")).await else {
+    let Some(stack) =
+        provisioning_at_once(&hosts(20, 20), &general(&["us-east-1a"], &json!({"nodes": 1}), "30s")).await
+    else {
         return;
     };
     let classes: Api<PriorityClass> = Api::all(stack.admin().unwrap());

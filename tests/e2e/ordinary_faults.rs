@@ -78,7 +78,8 @@ async fn nodes_for_pods_are_launched_once_and_terminated_whole_wherever_the_proc
 async fn while_the_api_server_is_away_nobody_loses_a_node_and_afterwards_nothing_was_launched_twice() {
     let pool = general(&["us-east-1a"], &json!({"nodes": 20}), "1s");
     // Its minute is twenty of EC2's, and machines that come have a quarter of an hour to register: that it was away does not count.
-    let config = json!({"state": {"maxAge": "10s"}});
+    // The lease runs out meanwhile.
+    let config = json!({"state": {"maxAge": "10s"}, "lease": {"duration": "2s", "grace": "1s"}});
     let Some(stack) = provisioning_of(20, &hosts(20, 20), &pool, config).await else { return };
     deploy(&stack, "stays", 10, "1500m", "3Gi").await;
     let before = all_serve(&stack, "stays", 10).await;

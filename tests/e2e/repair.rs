@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::cloud::{
     batch_that, delete_job, delete_job_whose_nodes_are_in_use, everything_is_terminated, gang_job, goes_wrong,
-    instances, invariants_hold, journal, lasting_job, launched_fleets, live, no_instance_is_left, phase_of,
+    impatient, instances, invariants_hold, journal, lasting_job, launched_fleets, live, no_instance_is_left, phase_of,
     provisioning_stack, zones,
 };
 use crate::support::{DEADLINE, all_run, choices, leaves, no_errors, node_of, options, phase, stack, submit};
@@ -35,6 +35,16 @@ async fn reasons(stack: &Stack) -> BTreeSet<String> {
     let events: Api<k8s_openapi::api::events::v1::Event> = Api::all(stack.admin().unwrap());
     let events = events.list(&ListParams::default()).await.unwrap();
     events.into_iter().filter_map(|event| event.reason).collect()
+}
+
+/// Waits until there are events of these reasons: they are written after what they are about.
+async fn reported(stack: &Stack, wanted: &[&str]) {
+    eventually(DEADLINE, &format!("events {wanted:?}"), || async move {
+        let found = reasons(stack).await;
+        if wanted.iter().all(|reason| found.contains(*reason)) { Ok(Some(())) } else { Err(format!("{found:?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
 }
 
 /// As if somebody took finalizer and object away by force.
@@ -126,6 +136,7 @@ async fn one_node_of_eight_that_never_comes_is_replaced_in_its_group_and_the_gan
         FaultKind::SlowRegistration { instances: Some(1), seconds: None },
     ] {
         let Some(stack) = provisioning_stack(&Scenario::demo(), FACTOR, "1s").await else { return };
+        impatient(&stack).await;
         goes_wrong(&stack, &Fault::of(kind.clone()).on("CreateFleet").times(1)).await;
         submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
 
@@ -136,7 +147,7 @@ async fn one_node_of_eight_that_never_comes_is_replaced_in_its_group_and_the_gan
         let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();
         let groups: BTreeSet<&str> = live.iter().filter_map(|instance| instance["placementGroup"].as_str()).collect();
         assert_eq!(groups.len(), 1, "{kind:?}: in the same group");
-        assert!(reasons(&stack).await.contains("NodeReplaced"), "{kind:?}");
+        reported(&stack, &["NodeReplaced"]).await;
         invariants_hold(&stack).await;
         delete_job(&stack, "train").await;
         everything_is_terminated(&stack).await;
@@ -148,6 +159,7 @@ async fn one_node_of_eight_that_never_comes_is_replaced_in_its_group_and_the_gan
 async fn a_replacement_that_got_nothing_is_looked_for_by_its_fleet_before_the_next_zone_is_asked() {
     // No ninth host in the zone: the one that is terminated is not free at once.
     let Some(stack) = provisioning_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    impatient(&stack).await;
     let absent = FaultKind::SlowRegistration { instances: Some(1), seconds: None };
     goes_wrong(&stack, &Fault::of(absent).on("CreateFleet").times(1)).await;
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
@@ -172,6 +184,7 @@ async fn a_replacement_that_got_nothing_is_looked_for_by_its_fleet_before_the_ne
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_dead_nodes_of_eight_are_too_many_and_the_next_zone_serves() {
     let Some(stack) = provisioning_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    impatient(&stack).await;
     let dies = FaultKind::Dies { instances: 2, after_seconds: 5.0, reason: "Server.InternalError".to_owned() };
     goes_wrong(&stack, &Fault::of(dies).on("CreateFleet").times(1)).await;
     submit(&stack.admin().unwrap(), "ml", gang_job("train", 8)).await;
@@ -187,13 +200,14 @@ async fn two_dead_nodes_of_eight_are_too_many_and_the_next_zone_serves() {
     no_errors(&stack);
 }
 
-/// A pool whose nodes have six minutes to register, and do not, `times` launches long; a gang of eight that wants them.
-/// Six are six seconds here: the nodes that may register do it well within that beside three other clusters.
+/// A pool whose nodes have nine minutes to register, and do not, `times` launches long; a gang of eight that wants them.
+/// Nine are nine seconds here: the nodes that may register do it well within that beside three other clusters.
 async fn nodes_that_do_not_register(times: Option<u32>) -> Option<Stack> {
     let stack = provisioning_stack(&Scenario::demo(), FACTOR, "1s").await?;
+    impatient(&stack).await;
     let pools: Api<NodePool> = Api::all(stack.admin().unwrap());
-    let impatient = json!({"spec": {"join": {"registerWithin": "6m"}}});
-    pools.patch("h100", &PatchParams::default(), &Patch::Merge(&impatient)).await.unwrap();
+    let soon = json!({"spec": {"join": {"registerWithin": "9m"}}});
+    pools.patch("h100", &PatchParams::default(), &Patch::Merge(&soon)).await.unwrap();
     let mut fault = Fault::of(FaultKind::SlowRegistration { instances: None, seconds: None });
     fault.count = times;
     goes_wrong(&stack, &fault).await;
@@ -223,10 +237,7 @@ async fn after_a_batch_that_did_not_join_one_node_is_tried_alone_before_a_whole_
 
     // The first node that is tried alone does not join either; the second does, and is terminated.
     assert_eq!(launches(&stack).await, [8, 1, 1, 8]);
-    let reasons = reasons(&stack).await;
-    for reason in ["JoinBlocked", "ProbeJoined", "JoinUnblocked"] {
-        assert!(reasons.contains(reason), "{reason} in {reasons:?}");
-    }
+    reported(&stack, &["JoinBlocked", "ProbeJoined", "JoinUnblocked"]).await;
     delete_job(&stack, "train").await;
     everything_is_terminated(&stack).await;
     no_errors(&stack);
@@ -312,11 +323,7 @@ async fn after_as_many_nodes_tried_alone_as_the_pool_allows_nothing_is_launched_
     let tried = pools.get("h100").await.unwrap().status.unwrap().join_blocked.unwrap().probes.unwrap();
     assert_eq!(tried.count, 1);
     // An event follows the status that it is about.
-    eventually(DEADLINE, "the event", || async {
-        Ok::<_, String>(reasons(&stack).await.contains("ProbesExhausted").then_some(()))
-    })
-    .await
-    .unwrap();
+    reported(&stack, &["ProbesExhausted"]).await;
 
     stack.sim_calm().await.unwrap();
     let mended = json!({"spec": {"join": {"registerWithin": "10m"}}});
@@ -347,8 +354,7 @@ async fn a_gang_that_loses_a_node_is_evicted_repaired_in_place_and_runs_again() 
     assert_eq!(launches(&stack).await, [8, 1]);
     let now = live(&stack).await;
     assert!(now.is_superset(&survivors) && now.len() == 8, "the others stayed: {now:?}");
-    let reasons = reasons(&stack).await;
-    assert!(reasons.contains("MemberLost") && reasons.contains("GangStopped"), "{reasons:?}");
+    reported(&stack, &["MemberLost", "GangStopped"]).await;
     delete_job(&stack, "train").await;
     everything_is_terminated(&stack).await;
     no_errors(&stack);
@@ -373,10 +379,7 @@ async fn an_interruption_notice_evicts_the_gang_and_provisions_the_replacement_b
     let Some(mut options) = options().await else { return };
     options.scenario = Some(serde_json::to_value(Scenario::demo()).unwrap());
     options.factor = 5;
-    options.config = json!({
-        "lease": {"duration": "2s", "grace": "1s"},
-        "ec2": {"interruptionQueue": "muster-interruptions"},
-    });
+    options.config = json!({"ec2": {"interruptionQueue": "muster-interruptions"}});
     let stack = stack(options, "ml").await;
     let client = stack.admin().unwrap();
     let (class, pool) = muster::testbed::pools::p5("1s").unwrap();
@@ -399,7 +402,7 @@ async fn an_interruption_notice_evicts_the_gang_and_provisions_the_replacement_b
     drop(marked);
     runs_again(&stack, &before).await;
     assert_eq!(launches(&stack).await, [8, 1], "one replacement, however often the notice came");
-    assert!(reasons(&stack).await.contains("SpotInterrupted"));
+    reported(&stack, &["SpotInterrupted"]).await;
     let stack_ = &stack;
     eventually(DEADLINE, "the queue to be empty", || async move {
         let queue: Value = stack_.sim("/_sim/queue").await.map_err(|error| error.to_string())?;
@@ -463,7 +466,7 @@ async fn a_budget_that_forbids_the_eviction_is_reported_and_keeps_no_lost_gang_f
 
     runs_again(&stack, &before).await;
     assert_eq!(launches(&stack).await, [8, 1]);
-    assert!(reasons(&stack).await.contains("EvictionForbidden"), "the budget is reported");
+    reported(&stack, &["EvictionForbidden"]).await;
     let cost = phase(&stack, "ml", "train", "Bound").await.status.unwrap().cost.unwrap();
     assert_eq!(cost.per_hour, "440.32", "eight times p5.48xlarge");
     assert!(cost.stranded != "0.00" && cost.batches.len() == 1, "joining and the repair were paid for: {cost:?}");

@@ -15,8 +15,8 @@ use muster_ec2_sim::{Fault, FaultKind, Scenario};
 use serde_json::{Value, json};
 
 use crate::cloud::{
-    batch_that, batches, clock, delete_job, everything_is_terminated, gang_job, goes_wrong, instances, invariants_hold,
-    journal, lasting_job, launched_fleets, live, no_batch_is_partial, no_instance_is_left, phase_of,
+    batch_that, batches, clock, delete_job, everything_is_terminated, gang_job, goes_wrong, impatient, instances,
+    invariants_hold, journal, lasting_job, launched_fleets, live, no_batch_is_partial, no_instance_is_left, phase_of,
     provisioning_stack, zone_of, zones,
 };
 use crate::support::{DEADLINE, all_run, choices, no_errors, options, runs, says, stack, submit};
@@ -152,7 +152,8 @@ async fn a_throttle_inside_a_good_answer_is_no_lack_of_capacity() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_template_and_a_group_that_ec2_does_not_show_yet_are_waited_for() {
-    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    // EC2 has five minutes to show what it made: fifteen seconds here.
+    let Some(stack) = provisioning_stack(&zones([8, 8, 8]), 20, "1s").await else { return };
     for operation in ["CreateLaunchTemplate", "CreatePlacementGroup"] {
         goes_wrong(&stack, &Fault::of(FaultKind::Invisible { seconds: 60.0 }).on(operation)).await;
     }
@@ -177,6 +178,7 @@ async fn a_template_and_a_group_that_ec2_does_not_show_yet_are_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_dies_at_once_and_cannot_be_replaced_takes_the_whole_launch_to_the_next_zone() {
     let Some(stack) = provisioning_stack(&zones([8, 8, 8]), FACTOR, "1s").await else { return };
+    impatient(&stack).await;
     let dies = FaultKind::Dies { instances: 1, after_seconds: 0.0, reason: "Server.InternalError".to_owned() };
     goes_wrong(&stack, &Fault::of(dies).on("CreateFleet").times(1)).await;
     goes_wrong(&stack, &no_capacity_in_a(1)).await;
@@ -335,10 +337,7 @@ async fn messages_that_come_twice_and_in_the_wrong_order_replace_a_node_once() {
     let Some(mut options) = options().await else { return };
     options.scenario = Some(serde_json::to_value(Scenario::demo()).unwrap());
     options.factor = 20;
-    options.config = json!({
-        "lease": {"duration": "2s", "grace": "1s"},
-        "ec2": {"interruptionQueue": "muster-interruptions"},
-    });
+    options.config = json!({"ec2": {"interruptionQueue": "muster-interruptions"}});
     let stack = stack(options, "ml").await;
     let client = stack.admin().unwrap();
     let (class, pool) = pools::p5("1s").unwrap();

@@ -13,7 +13,9 @@ use muster_api::crd::NodeBatch;
 use muster_ec2_sim::Scenario;
 use serde_json::{Value, json};
 
-use crate::cloud::{batches, everything_is_terminated, journal, launched_fleets, phase_of, provisioning_stack};
+use crate::cloud::{
+    batches, everything_is_terminated, impatient, journal, launched_fleets, phase_of, provisioning_stack,
+};
 use crate::support::no_errors;
 
 /// Every golden object by the name of its file.
@@ -30,6 +32,7 @@ fn goldens() -> BTreeMap<String, Value> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_status_an_earlier_version_wrote_is_taken_over_and_comes_to_an_end() {
     let Some(stack) = provisioning_stack(&Scenario::demo(), 60, "1s").await else { return };
+    impatient(&stack).await;
     stack.kill_muster().unwrap();
     let api: Api<NodeBatch> = Api::all(stack.admin().unwrap());
     let goldens = goldens();

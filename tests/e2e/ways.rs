@@ -30,7 +30,6 @@ pub(crate) async fn stack_with(scenario: &Scenario, class: &Value, pool: &Value)
     let mut options = options().await?;
     options.scenario = Some(serde_json::to_value(scenario).unwrap());
     options.factor = FACTOR;
-    options.config = json!({"lease": {"duration": "2s", "grace": "1s"}});
     let stack = stack(options, "ml").await;
     let (of_class, of_pool) = pools::p5("1s").unwrap();
     let over = |base: &mut Value, over: &Value| {
@@ -414,7 +413,7 @@ async fn a_gang_waits_for_its_capacity_block_and_starts_when_that_begins() {
     let scenario = Scenario {
         reservations: vec![ReservationSpec {
             kind: ReservationKind::CapacityBlock,
-            start_seconds: Some(400.0),
+            start_seconds: Some(800.0),
             end_seconds: Some(90_000.0),
             ..reservation("cr-00000000000000003", None, 4)
         }],
