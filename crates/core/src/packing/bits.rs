@@ -39,6 +39,11 @@ impl Bits {
         }
     }
 
+    /// Whether it has all that the other has.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).all(|(word, other)| word & other == *other)
+    }
+
     pub(super) fn meets(&self, other: &Self) -> bool {
         self.0.iter().zip(&other.0).any(|(word, other)| word & other != 0)
     }

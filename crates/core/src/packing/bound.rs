@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 
 use super::bits::Bits;
-use super::compile::{Compiled, is_beaten};
+use super::compile::{Compiled, Front};
 use super::problem::{Basis, Bound, GroupPrices, PRICE_SCALE};
 use super::simplex;
 
@@ -206,15 +206,14 @@ fn rows(compiled: &Compiled<'_>, tier: &Bits, groups: &[Vec<usize>]) -> Vec<Row>
             union
         })
         .collect();
-    let mut rows: Vec<Row> = Vec::new();
+    let (mut rows, mut front) = (Vec::new(), Front::default());
     for at in tier.iter().filter(|at| compiled.offer(*at).reservation.is_none()) {
         let takes: Vec<bool> = unions.iter().map(|union| union.contains(at)).collect();
         if !takes.contains(&true) {
             continue;
         }
         let avail = &compiled.avail[at];
-        let beaten = is_beaten(rows.iter().map(|row| (&*row.groups, &*row.avail)), &takes, avail);
-        if !beaten {
+        if front.takes(&takes, avail) {
             rows.push(Row { groups: takes, avail: avail.clone(), price: compiled.offer(at).price });
         }
     }

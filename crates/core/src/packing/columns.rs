@@ -7,7 +7,7 @@
 
 use super::bits::Bits;
 use super::bound::whole;
-use super::compile::{Compiled, is_beaten, most};
+use super::compile::{Compiled, Front, most};
 use super::problem::{NodePrices, PRICE_SCALE, PodValue, Worth};
 use super::simplex;
 
@@ -285,7 +285,7 @@ fn shapes(compiled: &Compiled<'_>, tier: &Bits, wanted: &[(usize, u32)]) -> Opti
 
 /// Kinds of node of which none is beaten by another that costs no more, takes the same shapes and has no less.
 fn bins(compiled: &Compiled<'_>, tier: &Bits, shapes: &[ShapeOfPods]) -> Option<Vec<Bin>> {
-    let mut bins: Vec<Bin> = Vec::new();
+    let (mut bins, mut front) = (Vec::new(), Front::default());
     for offer in tier.iter() {
         let takes_shape = |shape: &ShapeOfPods| {
             shape.classes.first().is_some_and(|(class, _)| compiled.takes[*class].contains(offer))
@@ -300,13 +300,13 @@ fn bins(compiled: &Compiled<'_>, tier: &Bits, shapes: &[ShapeOfPods]) -> Option<
         }
         let avail = &compiled.avail[offer];
         // Offers come in the order of their prices: who is known already costs no more.
-        let beaten = is_beaten(bins.iter().map(|bin| (&*bin.takes, &*bin.avail)), &takes, avail);
-        if !beaten && bins.len() == BINS {
+        if !front.takes(&takes, avail) {
+            continue;
+        }
+        if bins.len() == BINS {
             return None;
         }
-        if !beaten {
-            bins.push(Bin { price, takes, avail: avail.clone() });
-        }
+        bins.push(Bin { price, takes, avail: avail.clone() });
     }
     Some(bins)
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::fit;
@@ -460,16 +460,30 @@ pub(super) fn most(request: &[i64], free: &[i64]) -> u32 {
     fits.map_or(u32::MAX, |fits| u32::try_from(fits).unwrap_or(u32::MAX))
 }
 
-/// Whether one of the known kinds of node takes whatever this one takes, and has no less.
-pub(super) fn is_beaten<'a>(
-    known: impl IntoIterator<Item = (&'a [bool], &'a [i64])>,
-    takes: &[bool],
-    avail: &[i64],
-) -> bool {
-    known.into_iter().any(|(others, has)| {
-        others.iter().zip(takes).all(|(one, other)| *one || !*other)
-            && has.iter().zip(avail).all(|(one, other)| one >= other)
-    })
+/// Kinds of node of which none is beaten by one that came before it: that takes whatever it takes, and has no less.
+#[derive(Debug, Default)]
+pub(super) struct Front<'a> {
+    kinds: Vec<(Bits, &'a [i64])>,
+    /// All that came: zones and capacity types have the same machines.
+    seen: FxHashSet<(Bits, &'a [i64])>,
+}
+
+impl<'a> Front<'a> {
+    /// Whether no kind that came before beats this one; then it is one of them.
+    pub(super) fn takes(&mut self, takes: &[bool], avail: &'a [i64]) -> bool {
+        let takes = Bits::of(takes.len(), |index| takes[index]);
+        if !self.seen.insert((takes.clone(), avail)) {
+            return false;
+        }
+        let beats = |(others, has): &(Bits, &[i64])| {
+            has.iter().zip(avail).all(|(one, other)| one >= other) && others.covers(&takes)
+        };
+        let new = !self.kinds.iter().any(beats);
+        if new {
+            self.kinds.push((takes, avail));
+        }
+        new
+    }
 }
 
 fn ladder(avail: &[Vec<i64>], resource: usize) -> Vec<(i64, Bits)> {

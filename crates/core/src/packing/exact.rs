@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 
 use super::bits::Bits;
-use super::compile::{is_beaten, most};
+use super::compile::{Front, most};
 use super::state::State;
 
 /// Most pods of one enumeration: its depth is that of the call stack.
@@ -83,7 +83,7 @@ pub(super) fn pack(state: &mut State<'_, '_>, wanted: &[(usize, u32)], most: u64
 fn bins(state: &State<'_, '_>, classes: &[usize]) -> Vec<Bin> {
     let compiled = state.compiled;
     let varied = compiled.problem.pools.iter().any(|pool| !pool.min_values.is_empty());
-    let mut bins: Vec<Bin> = Vec::new();
+    let (mut bins, mut front) = (Vec::new(), Front::default());
     for at in state.tier.iter() {
         let takes: Vec<bool> = classes.iter().map(|class| compiled.takes[*class].contains(at)).collect();
         if !takes.contains(&true) {
@@ -92,8 +92,7 @@ fn bins(state: &State<'_, '_>, classes: &[usize]) -> Vec<Bin> {
         let avail = &compiled.avail[at];
         let price = compiled.offer(at).price;
         // Offers come in order of price: who is known already costs no more.
-        let beaten = !varied && is_beaten(bins.iter().map(|bin| (&*bin.takes, &*bin.avail)), &takes, avail);
-        if !beaten {
+        if varied || front.takes(&takes, avail) {
             bins.push(Bin { offer: at, price, takes, avail: avail.clone() });
         }
     }

@@ -19,6 +19,7 @@ type Pods = Vec<(usize, u32)>;
 /// Node by node: of the nodes that hold a pod of the most valuable class left, the one with the most value for its price.
 pub(super) fn packed(state: &mut State<'_, '_>, plain: &mut [(usize, u32)], prices: &Prices) {
     plain.sort_by_key(|(class, _)| (Reverse(prices.values[*class]), *class));
+    let sold: Vec<u128> = (0..state.compiled.avail.len()).map(|at| sold(state.compiled, at, prices)).collect();
     let mut start = 0;
     while let Some((class, _)) = plain.get(start).copied() {
         if plain[start].1 == 0 {
@@ -26,7 +27,7 @@ pub(super) fn packed(state: &mut State<'_, '_>, plain: &mut [(usize, u32)], pric
             continue;
         }
         let left: u128 = plain[start..].iter().map(|(class, count)| prices.values[*class] * u128::from(*count)).sum();
-        match filled(state, &plain[start..], class, left, prices) {
+        match filled(state, &plain[start..], class, (left, &sold), prices) {
             Some((offer, counts)) => {
                 let times = counts.iter().map(|(class, count)| {
                     let has = plain[start..].iter().find(|(other, _)| other == class).map_or(0, |(_, count)| *count);
@@ -47,12 +48,12 @@ pub(super) fn packed(state: &mut State<'_, '_>, plain: &mut [(usize, u32)], pric
     }
 }
 
-/// The best filling: an offer and the pods of its node.
+/// The best filling: an offer and the pods of its node. `left`, `sold`: what the pods are worth, and what each offer's resources are.
 fn filled(
     state: &mut State<'_, '_>,
     plain: &[(usize, u32)],
     class: usize,
-    left: u128,
+    (left, sold): (u128, &[u128]),
     prices: &Prices,
 ) -> Option<(usize, Vec<(usize, u32)>)> {
     let compiled = state.compiled;
@@ -63,7 +64,7 @@ fn filled(
     let mut assigning: Vec<(f64, usize)> = Vec::new();
     for at in mask.iter().filter(|at| state.may(*at, None)) {
         let price = compiled.offer(at).price;
-        let value = sold(compiled, at, prices).min(left).max(1);
+        let value = sold[at].min(left).max(1);
         #[expect(clippy::cast_precision_loss, reason = "an order in which offers are tried, and nothing else")]
         assigning.push((price as f64 / value as f64, at));
     }
