@@ -47,8 +47,10 @@ pub enum ConfigError {
         message: String,
     },
     /// A value that makes no sense.
-    #[error("{key}: {message}")]
+    #[error("{}{key}: {message}", .path.as_ref().map(|path| format!("{path}: ")).unwrap_or_default())]
     Value {
+        /// Path, where the value is from a file.
+        path: Option<String>,
         /// Key.
         key: String,
         /// What is wrong and how to fix it.
@@ -57,7 +59,17 @@ pub enum ConfigError {
 }
 
 fn value(key: impl Into<String>, message: impl Into<String>) -> ConfigError {
-    ConfigError::Value { key: key.into(), message: message.into() }
+    ConfigError::Value { path: None, key: key.into(), message: message.into() }
+}
+
+impl ConfigError {
+    /// The same error, of a value in this file.
+    fn within(self, name: &str) -> Self {
+        match self {
+            Self::Value { key, message, .. } => Self::Value { path: Some(name.to_owned()), key, message },
+            other => other,
+        }
+    }
 }
 
 /// The file, as written.
@@ -440,7 +452,7 @@ impl Config {
             serde_saphyr::from_str(text)
                 .map_err(|error| ConfigError::Parse { path: name.to_owned(), message: error.to_string() })?
         };
-        Self::validate(raw)
+        Self::validate(raw).map_err(|error| error.within(name))
     }
 
     fn validate(raw: Raw) -> Result<Self, ConfigError> {
@@ -678,7 +690,7 @@ mod tests {
     #[test]
     fn a_bad_value_names_key_value_and_remedy() {
         refused("bind: {hold: soon}", &["bind.hold", "soon", "55s"]);
-        refused("bind: {hold: 70s}", &["bind.hold", "70s", "httpTimeout"]);
+        refused("bind: {hold: 70s}", &["muster.yaml: bind.hold: ", "70s", "httpTimeout"]);
         refused("lease: {duration: 15s, grace: 20s}", &["lease.grace", "20s", "lease.duration 15s"]);
         refused("extender: {listen: nowhere}", &["extender.listen", "nowhere", "127.0.0.1"]);
         refused("extender: {tls: {certFile: a, keyFile: b}}", &["clientCaFile"]);

@@ -57,8 +57,8 @@ mod tests {
         let both = names("provisioner: {schedulerNames: [default-scheduler, muster]}");
         assert_eq!(both, Ok(vec!["default-scheduler".to_owned(), "muster".to_owned()]));
         let refused = names("provisioner: {schedulerNames: [default-scheduler, ' ']}").unwrap_err();
-        assert!(refused.starts_with("provisioner.schedulerNames[1]: \" \""), "{refused}");
+        assert!(refused.starts_with("muster.yaml: provisioner.schedulerNames[1]: \" \""), "{refused}");
         let refused = names("provisioner: {schedulerNames: [a, b, a]}").unwrap_err();
-        assert!(refused.starts_with("provisioner.schedulerNames[2]: a is there already"), "{refused}");
+        assert!(refused.starts_with("muster.yaml: provisioner.schedulerNames[2]: a is there already"), "{refused}");
     }
 }
