@@ -134,23 +134,46 @@ pub(crate) async fn create_system_node(client: &Client) -> anyhow::Result<()> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Launched {
     pub(crate) launches: usize,
+    /// From the beginning to the last launching call, and how long EC2's buckets keep as many changing calls from coming before.
+    pub(crate) last: Duration,
+    pub(crate) buckets: Duration,
     /// Between the first launching call and the last one.
     pub(crate) launching: Duration,
     /// Micro-dollars per hour.
     pub(crate) cost: u64,
 }
 
-/// From EC2's journal, and from what the NodeBatches say.
-pub(crate) async fn launched(stack: &Stack) -> anyhow::Result<Launched> {
+/// EC2's time.
+pub(crate) async fn clock(stack: &Stack) -> anyhow::Result<Timestamp> {
+    let clock: Value = stack.sim("/_sim/clock").await?;
+    clock["now"].as_str().and_then(|now| now.parse().ok()).with_context(|| format!("no time: {clock}"))
+}
+
+/// Calls that change something, of which EC2 takes so many at once and then so many a second.
+/// See <https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html>.
+const CHANGING: [u32; 2] = [50, 5];
+
+/// From EC2's journal since it `began`, and from what the NodeBatches say.
+pub(crate) async fn launched(stack: &Stack, began: Timestamp) -> anyhow::Result<Launched> {
     let journal: Vec<Value> = stack.sim("/_sim/journal?from=0").await?;
+    let time = |entry: &Value| entry["at"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
     let launched = journal.iter().filter(|entry| entry["operation"] == "CreateFleet" && entry["replayed"] == false);
     let real = launched.filter(|entry| entry["parameters"]["DryRun"] != "true" && entry["code"].is_null());
-    let at: Vec<Timestamp> = real.filter_map(|entry| entry["at"].as_str()?.parse().ok()).collect();
+    let at: Vec<Timestamp> = real.filter_map(time).collect();
     let (first, last) = (at.iter().min().context("nothing was launched")?, at.iter().max().context("nothing")?);
+    let reads = |entry: &Value| {
+        entry["operation"].as_str().is_some_and(|name| name.starts_with("Describe") || name.starts_with("Get"))
+    };
+    let changing = journal.iter().filter(|entry| !reads(entry));
+    let before = changing.filter_map(time).filter(|at| (began..=*last).contains(at)).count();
+    let [burst, refill] = CHANGING;
+    let over = u32::try_from(before).unwrap_or(u32::MAX).saturating_sub(burst);
     let batches = Api::<NodeBatch>::all(stack.admin()?).list(&ListParams::default()).await?;
     let price = |batch: &NodeBatch| micros(batch.status.as_ref()?.price_per_hour.as_deref()?);
     Ok(Launched {
         launches: at.len(),
+        last: Duration::try_from(last.duration_since(began)).unwrap_or_default(),
+        buckets: Duration::from_secs(1) * over / refill,
         launching: Duration::try_from(last.duration_since(*first)).unwrap_or_default(),
         cost: batches.iter().filter_map(price).sum(),
     })
