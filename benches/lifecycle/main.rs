@@ -6,8 +6,9 @@
 //! launched for a plan have little to spare. Deployments are created there as Deployments: their controllers work while pods are placed.
 //! What is allowed: the time in which pods are collected, the machines' boot, and 1.25 times what kube-scheduler needs; 1.03 times the bound
 //! that `muster plan` proves for the same pods; 260 MiB; half a core. Five hundred nodes may wait for EC2's buckets, and for nothing else:
-//! the last of them is to be launched a second after the pods are collected, and later by as long as the buckets take. From the first that
-//! registers, pods may take 1.5 times as long as with kube-scheduler alone where the same nodes register and get Ready when they did here.
+//! the last of them is to be launched a second after the pods are collected, and later by as long as the buckets take. And the pods wait in
+//! the other cluster too while the same nodes register and get Ready when they did here: allowed are the time in which pods are collected,
+//! that between EC2's launches, until the first machine registers, and 1.25 times from there to the last pod.
 //! In the end the pods of `mix` are all deleted: their nodes may take `consolidateAfter` and half a minute to be gone.
 //!
 //! In the environment: `PODS` (1,000), `ROWS` (a list out of `mix`, `spread`, `deployments`, `apart`, `nodes`; and `waiting`, which takes a
@@ -51,8 +52,6 @@ const OF_STOCK: u32 = 125;
 const OF_BOUND: u64 = 103;
 const MEMORY: u64 = 260;
 const CORE: u64 = 50;
-/// Percent of what kube-scheduler alone needs from the first node that registers, where the same nodes come: each costs it one edit less.
-const OF_JOINING: u32 = 150;
 /// So long after the pods are collected five hundred nodes are launched, where EC2's buckets allow it.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
@@ -315,34 +314,24 @@ async fn all_seen(
     Ok((last, seen.len()))
 }
 
-/// Of `of`.
-fn percent(part: Duration, of: Duration) -> u128 {
-    part.as_millis() * 100 / of.as_millis().max(1)
-}
-
 impl Outcome {
     /// For how long pods were collected.
     fn window(&self) -> Duration {
         (self.created + IDLE).min(COLLECT)
     }
 
-    /// When the last pod may run, or the last of five hundred nodes may be launched: these wait for EC2's buckets, and for nothing else.
+    /// When the last pod may run. Five hundred nodes have to wait for EC2's buckets, and for nothing else.
     fn allowed(&self) -> Duration {
         let after = match self.joining {
-            Some(_) => AT_ONCE + self.buckets,
+            Some(joining) => self.launching + cloud::registration() + joining * OF_STOCK / 100,
             None => cloud::boot() + self.stock * OF_STOCK / 100,
         };
         self.window() + after
     }
 
-    /// What has to come in time.
-    fn late(&self) -> Duration {
-        if self.joining.is_some() { self.launched } else { self.ran }
-    }
-
-    /// From the first machine that registers to the last pod.
-    fn since_registration(&self) -> Duration {
-        self.ran.saturating_sub(self.launched.saturating_sub(self.launching) + cloud::registration())
+    /// When the last of five hundred nodes may be launched: they wait for EC2's buckets, and for nothing else.
+    fn launch_allowed(&self) -> Duration {
+        self.window() + AT_ONCE + self.buckets
     }
 
     /// Hundredths of a core, from the first request to the last pod.
@@ -358,37 +347,37 @@ impl Outcome {
         let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
         let dollars = |micros: u64| format!("${}.{:03}/h", micros / 1_000_000, micros % 1_000_000 / 1_000);
         let over = self.cost.saturating_sub(self.bound).saturating_mul(10_000) / self.bound.max(1);
-        let mut lines = match self.joining {
-            Some(joining) => vec![
-                format!(
-                    "the last launch is called for after {} ({} allowed: pods are collected for {}, EC2's buckets take {}); the first {} before",
-                    seconds(self.launched),
-                    seconds(self.allowed()),
-                    seconds(self.window()),
-                    seconds(self.buckets),
+        let mut lines = vec![format!(
+            "the last pod runs after {} ({} allowed: pods are collected for {}, {})",
+            seconds(self.ran),
+            seconds(self.allowed()),
+            seconds(self.window()),
+            match self.joining {
+                Some(joining) => format!(
+                    "{} between launching calls, the first machine registers after {}, {OF_STOCK} % of the {} from there that kube-scheduler \
+                     alone needs where the same nodes come; where they stand ready it needs {}",
                     seconds(self.launching),
-                ),
-                format!(
-                    "the last pod runs after {}; from the first machine that registers it takes {}, {} % of the {} that kube-scheduler alone \
-                     needs where the same nodes come ({OF_JOINING} % allowed); where they stand ready it needs {}",
-                    seconds(self.ran),
-                    seconds(self.since_registration()),
-                    percent(self.since_registration(), joining),
+                    seconds(cloud::registration()),
                     seconds(joining),
                     seconds(self.stock)
                 ),
-            ],
-            None => vec![format!(
-                "the last pod runs after {} ({} allowed: pods are collected for {}, machines boot in {}, {OF_STOCK} % of the {} that \
-                 kube-scheduler alone needs on the same nodes, which stand ready; it finds no node for {} pods)",
-                seconds(self.ran),
-                seconds(self.allowed()),
-                seconds(self.window()),
-                seconds(cloud::boot()),
-                seconds(self.stock),
-                self.unplaced
-            )],
-        };
+                None => format!(
+                    "machines boot in {}, {OF_STOCK} % of the {} that kube-scheduler alone needs on the same nodes, which stand ready; it \
+                     finds no node for {} pods",
+                    seconds(cloud::boot()),
+                    seconds(self.stock),
+                    self.unplaced
+                ),
+            }
+        )];
+        lines.extend(self.joining.map(|_| {
+            format!(
+                "the last launch is called for after {} ({} allowed: EC2's buckets take {})",
+                seconds(self.launched),
+                seconds(self.launch_allowed()),
+                seconds(self.buckets)
+            )
+        }));
         lines.extend([
             format!(
                 "{} nodes in {} launches at {}, {}.{:02} % over the bound of {}",
@@ -419,17 +408,18 @@ impl Outcome {
     /// What is more than allowed.
     fn missed(&self) -> Vec<String> {
         let mut missed = Vec::new();
-        if self.late() > self.allowed() {
+        if self.ran > self.allowed() {
             missed.push(format!(
                 "{:.1} s, and {:.1} s are allowed",
-                self.late().as_secs_f64(),
+                self.ran.as_secs_f64(),
                 self.allowed().as_secs_f64()
             ));
         }
-        if let Some(joining) = self.joining.filter(|joining| self.since_registration() > *joining * OF_JOINING / 100) {
+        if self.joining.is_some() && self.launched > self.launch_allowed() {
             missed.push(format!(
-                "{} % of what kube-scheduler alone needs where the same nodes come",
-                percent(self.since_registration(), joining)
+                "launched after {:.1} s, and {:.1} s are allowed",
+                self.launched.as_secs_f64(),
+                self.launch_allowed().as_secs_f64()
             ));
         }
         if self.percent_of_bound() > OF_BOUND {
@@ -462,7 +452,6 @@ impl Outcome {
             "emptiedMilliseconds": self.emptied.map(|emptied| millis(emptied.took)),
             "launchedMilliseconds": millis(self.launched),
             "launchingMilliseconds": millis(self.launching),
-            "joiningMilliseconds": self.joining.map(|_| millis(self.since_registration())),
             "nodes": self.nodes,
             "launches": self.launches,
             "usdMicroPerHour": self.cost,

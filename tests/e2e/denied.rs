@@ -5,10 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Event, Namespace};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
-use kube::api::ListParams;
 use muster::testbed::workloads::TestPod;
 use muster::testbed::{Stack, eventually, pools, repository};
 use muster_api::crd::{EC2NodeClass, NodeBatch, NodePool};
@@ -22,7 +21,9 @@ use crate::cloud::{
     launched_fleets, patient, provisioning_stack,
 };
 use crate::leftovers::metric;
-use crate::support::{DEADLINE, all_run, choices, create, delete, no_errors, options, runs_on, says, stack, submit};
+use crate::support::{
+    DEADLINE, all_run, choices, create, delete, no_errors, options, refused, runs_on, says, stack, submit,
+};
 use crate::ways::{capacity_types, reservation, stack_with};
 
 /// EC2's minutes pass in a second: classes are looked at again every five.
@@ -176,9 +177,9 @@ async fn all_is_allowed(stack: &Stack, action: &str) {
 /// What a gang and a pod of no gang wait for while a right is missing.
 const NOT_READY: &str = "no NodePool is ready to provision nodes";
 
-/// A gang of two and a pod of no gang, each on whole nodes.
-async fn submit_both(stack: &Stack, job: &str) {
-    submit(&stack.admin().unwrap(), "ml", gang_job(job, 2)).await;
+/// A gang of so many and a pod of no gang, each on whole nodes.
+async fn submit_both(stack: &Stack, job: &str, members: u16) {
+    submit(&stack.admin().unwrap(), "ml", gang_job(job, members)).await;
     create(stack, "ml", TestPod::new(beside(job)).gpus(8).build()).await;
 }
 
@@ -190,18 +191,7 @@ fn beside(job: &str) -> String {
 /// Waits until both say that no pool is ready: the gang by its reason, the pod by an event.
 async fn both_wait(stack: &Stack, job: &str) {
     says(stack, "ml", job, NOT_READY).await;
-    let (events, pod) = (&Api::<Event>::namespaced(stack.admin().unwrap(), "ml"), &beside(job));
-    eventually(DEADLINE, &format!("{pod} to be refused"), || async move {
-        let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
-        let of = all.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(pod.as_str()));
-        let stated: Vec<(Option<String>, Option<String>)> = of.map(|event| (event.reason, event.message)).collect();
-        let is = |(reason, message): &(Option<String>, Option<String>)| {
-            reason.as_deref() == Some("NoOfferFits") && message.as_deref().is_some_and(|text| text.contains(NOT_READY))
-        };
-        if stated.iter().any(is) { Ok(Some(())) } else { Err(format!("{stated:?}")) }
-    })
-    .await
-    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+    refused(stack, "ml", &beside(job), &[NOT_READY]).await;
 }
 
 async fn both_run(stack: &Stack, job: &str, members: usize) {
@@ -223,7 +213,7 @@ async fn found_before_anybody_needs_it(actions: &[&str]) {
         deny(&stack, &[action]).await;
         named(&stack, action, true).await;
         let job = format!("job-{from}");
-        submit_both(&stack, &job).await;
+        submit_both(&stack, &job, 2).await;
         both_wait(&stack, &job).await;
         let entries = journal(&stack, from).await;
         assert!(launched_fleets(&entries).is_empty(), "{action}");
@@ -253,7 +243,7 @@ async fn a_right_to_terminate_is_reported_on_the_batch_and_nothing_more_is_provi
     all_is_allowed(&stack, "the start").await;
     for (number, action) in LEAVING.iter().enumerate() {
         let job = format!("job-{number}");
-        submit_both(&stack, &job).await;
+        submit_both(&stack, &job, 2).await;
         both_run(&stack, &job, 2).await;
         deny(&stack, &[action]).await;
         let from = journal(&stack, 0).await.len();
@@ -273,11 +263,11 @@ async fn a_right_to_terminate_is_reported_on_the_batch_and_nothing_more_is_provi
         .await
         .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
         let next = format!("next-{number}");
-        submit_both(&stack, &next).await;
+        submit_both(&stack, &next, 3).await;
         both_wait(&stack, &next).await;
         assert!(launched_fleets(&journal(&stack, from).await).is_empty(), "{action}");
         deny(&stack, &[]).await;
-        both_run(&stack, &next, 2).await;
+        both_run(&stack, &next, 3).await;
         all_is_allowed(&stack, action).await;
         delete_both(&stack, &next).await;
         everything_is_terminated(&stack).await;
@@ -292,7 +282,7 @@ async fn a_right_that_only_tells_more_is_missed_aloud_and_gangs_and_pods_run_all
     for (number, action) in TELLING.iter().enumerate() {
         deny(&stack, &[action]).await;
         let job = format!("job-{number}");
-        submit_both(&stack, &job).await;
+        submit_both(&stack, &job, 2).await;
         both_run(&stack, &job, 2).await;
         // A message has to be there before it can be deleted.
         let live: Vec<Value> = stack.sim("/_sim/instances").await.unwrap();

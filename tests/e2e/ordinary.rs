@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use crate::cloud::{
     batches, delete_job, everything_is_terminated, instances, journal, launched_fleets, live, no_instance_is_left,
 };
-use crate::support::{DEADLINE, all_run, no_errors, node_of, options, runs, stack, submit};
+use crate::support::{DEADLINE, all_run, no_errors, node_of, options, refused, runs, stack, submit};
 use crate::ways::{reservation, spot_prices_are_known};
 
 /// EC2's minutes pass in seconds.
@@ -242,8 +242,9 @@ async fn a_deployment_on_an_empty_cluster_runs_at_the_planners_price_and_its_nod
     // Labels and taint go in one patch: each costs kube-scheduler a look at every pod that waits.
     let entries = audit::read(&stack.cluster.audit_log()).unwrap();
     let edits = entries.iter().filter(|entry| entry.resource == "nodes" && entry.by_muster() && entry.succeeded());
-    let edited: Vec<&str> = edits.map(|entry| entry.name.as_str()).collect();
-    assert_eq!(edited.len(), edited.iter().collect::<BTreeSet<_>>().len(), "{edited:?}");
+    let mut edited: Vec<String> = edits.map(|entry| entry.name.clone()).collect();
+    edited.sort();
+    assert_eq!(edited, nodes_of(&pods).into_iter().collect::<Vec<_>>());
 
     let launched = live(&stack).await;
     scale(&stack, "shop", 0).await;
@@ -383,22 +384,7 @@ async fn a_pod_that_fits_nowhere_is_refused_by_name_and_nothing_is_launched() {
     deploy(&stack, "wide", 1, "100", "3Gi").await;
 
     for (name, why) in [("huge", "lacks"), ("wide", "only for pods that ask for one")] {
-        let events = &Api::<Event>::namespaced(stack.admin().unwrap(), "web");
-        eventually(DEADLINE, &format!("{name} to be refused"), || async move {
-            let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
-            let stated: Vec<String> = all
-                .into_iter()
-                .filter(|event| event.involved_object.name.as_deref().is_some_and(|pod| pod.starts_with(name)))
-                .filter(|event| event.reason.as_deref() == Some("NoOfferFits"))
-                .filter_map(|event| event.message)
-                .collect();
-            if stated.iter().any(|message| message.contains(why) && message.contains("general")) {
-                return Ok(Some(()));
-            }
-            Err(format!("{stated:?}"))
-        })
-        .await
-        .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
+        refused(&stack, "web", name, &[why, "general"]).await;
     }
     let launches = journal(&stack, 0).await;
     assert!(launches.iter().all(|entry| entry["operation"] != "CreateFleet"), "nothing is launched");

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use muster::testbed::nodes::TestNode;
@@ -184,6 +184,24 @@ pub(crate) fn no_errors(stack: &Stack) {
         .filter(|line| !line.contains(" kube_client::client::builder: "))
         .collect();
     assert!(wrong.is_empty(), "muster serve reports errors:\n{}", wrong.join("\n"));
+}
+
+/// Waits until an event refuses a pod whose name begins so, in a message that has all of this.
+pub(crate) async fn refused(stack: &Stack, namespace: &str, pod: &str, parts: &[&str]) {
+    let events = &Api::<Event>::namespaced(stack.admin().unwrap(), namespace);
+    eventually(DEADLINE, &format!("{pod} to be refused"), || async move {
+        let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let stated: Vec<String> = all
+            .into_iter()
+            .filter(|event| event.involved_object.name.as_deref().is_some_and(|name| name.starts_with(pod)))
+            .filter(|event| event.reason.as_deref() == Some("NoOfferFits"))
+            .filter_map(|event| event.message)
+            .collect();
+        let has_all = |message: &String| parts.iter().all(|part| message.contains(part));
+        if stated.iter().any(has_all) { Ok(Some(())) } else { Err(format!("{stated:?}")) }
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}\n{}", stack.cluster.report(60)));
 }
 
 /// A pod of a gang without a controller: nobody makes it again.
