@@ -82,8 +82,10 @@ const LEAST: SignedDuration = SignedDuration::from_mins(1);
 /// Sums up what the batch cost since it was last summed up, if that ends here.
 ///
 /// An instance costs from its launch until it begins to shut down, both as EC2 shows them. EC2 charges from `running` on, some
-/// seconds after the launch, and shows no time of that: the bill is as much too high.
+/// seconds after the launch, and shows no time of that: the bill is as much too high. Its times are whole seconds, and so are those
+/// up to which is summed up here: what runs to `now` and is then terminated would cost less than was reported, for ever.
 pub(super) fn bill(before: &BatchStatus, after: &mut BatchStatus, times: &Times<'_>, now: Timestamp) {
+    let now = whole(now);
     let ends = learn(before, after, times);
     let mut billing = after.billing.take().unwrap_or_else(|| Billing { by_instance: true, ..Billing::default() });
     let moved = offer(before) != offer(after);
@@ -100,6 +102,11 @@ pub(super) fn bill(before: &BatchStatus, after: &mut BatchStatus, times: &Times<
         }
     }
     after.billing = Some(billing);
+}
+
+/// The second that this moment is in, as EC2 shows times.
+fn whole(moment: Timestamp) -> Timestamp {
+    Timestamp::from_second(moment.as_second()).unwrap_or(moment)
 }
 
 /// Pool and capacity type that dollars are spent on.
@@ -362,6 +369,24 @@ mod tests {
         assert_eq!(spent(&billed(&gone, after, &[], 500)), 93 + 84, "a closed bill stays as it is");
         let mut gone = gone;
         assert!(!close(&mut gone), "it is closed");
+    }
+
+    #[test]
+    fn what_is_reported_of_instances_that_are_being_terminated_is_never_more_than_ec2_charges_which_counts_whole_seconds()
+     {
+        let seen = [instance("i-1", 10, None), instance("i-2", 10, None)];
+        let idle =
+            billed(&two(BatchPhase::Launched, &["i-1", "i-2"]), two(BatchPhase::Idle, &["i-1", "i-2"]), &seen, 20);
+        let mut terminating = BatchStatus { phase: BatchPhase::Terminating, ..idle.clone() };
+        terminating.instances.iter_mut().for_each(|one| one.state = MemberState::Terminating);
+        let asked = at(100).saturating_add(SignedDuration::from_millis(190)).unwrap();
+        bill(&idle, &mut terminating, &nothing_seen(), asked);
+        let reported = shares(&terminating, Some(at(200)))[0].spent;
+        let mut gone = terminating.clone();
+        assert!(close(&mut gone), "all have ended");
+        let ended = [instance("i-1", 10, Some(100)), instance("i-2", 10, Some(100))];
+        let gone = billed(&terminating, gone, &ended, 160);
+        assert_eq!((reported, spent(&gone)), (180_000_000, 180), "what was reported is never taken back");
     }
 
     #[test]
