@@ -13,7 +13,7 @@ use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use kube::{Api, Client};
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError, LeaseParams};
 use tokio::sync::watch;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
@@ -23,8 +23,11 @@ use crate::config::Lease;
 use crate::progress::Beat;
 use crate::term::Term;
 
-/// The lease is looked at this often.
+/// The lease is looked at this often …
 const LOOK: Duration = Duration::from_secs(1);
+/// … and by who holds it and need not renew it soon, so often within its duration: it is nobody else's before that is over, and each
+/// request costs milliseconds of a core.
+const LOOKS: u32 = 5;
 /// Longest wait for one answer of the API server.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause after an error of the manager.
@@ -95,6 +98,7 @@ impl Election {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut valid_until: Option<Timestamp> = None;
+        let mut read = Instant::now();
         loop {
             if let Some(beat) = &self.beat {
                 beat.beat();
@@ -105,6 +109,7 @@ impl Election {
                     match changed.context("the election")? {
                         Ok(true) => {
                             // How long it is valid says only what was written: this process may have been stopped since.
+                            read = Instant::now();
                             if let Some(Seen::Ours(until)) = self.read().await {
                                 valid_until = Some(until);
                                 (self.hold)(valid_until);
@@ -125,8 +130,14 @@ impl Election {
                     change = self.change();
                 }
                 _ = look.tick() => {
-                    let seen = self.read().await;
                     let leads = self.leader.borrow().is_some();
+                    let left = valid_until.filter(|_| leads).map(|until| until.duration_since(now_real()));
+                    let seen = if rests(&self.lease, left, read.elapsed()) {
+                        None
+                    } else {
+                        read = Instant::now();
+                        self.read().await
+                    };
                     match seen {
                         Some(Seen::Ours(until)) => {
                             valid_until = Some(until);
@@ -241,6 +252,12 @@ impl Election {
     }
 }
 
+/// Whether a replica whose lease is valid for so long yet (`None`: it leads not), and which has read it that long ago, need not read it.
+fn rests(lease: &Lease, left: Option<SignedDuration>, since: Duration) -> bool {
+    let renewed = SignedDuration::try_from(Duration::from_secs(lease.grace_seconds)).unwrap_or(SignedDuration::MAX);
+    left.is_some_and(|left| left > renewed) && since + LOOK / 2 < Duration::from_secs(lease.duration_seconds) / LOOKS
+}
+
 /// What the lease says.
 enum Seen {
     Free,
@@ -269,6 +286,23 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
+
+    #[test]
+    fn a_holder_reads_its_lease_thrice_a_renewal_and_each_second_once_it_is_about_to_run_out_and_others_always_do() {
+        let (name, namespace) = ("muster".to_owned(), "muster-system".to_owned());
+        let lease = Lease { name, namespace, duration_seconds: 15, grace_seconds: 5 };
+        let after = |left: Option<i64>| {
+            let left = left.map(SignedDuration::from_secs);
+            (1..=15).find(|seconds| !rests(&lease, left, Duration::from_millis(seconds * 1000 - 10))).unwrap()
+        };
+        assert_eq!((after(Some(15)), after(Some(6))), (3, 3), "seconds between two reads");
+        assert_eq!((after(Some(5)), after(Some(0)), after(Some(-9)), after(None)), (1, 1, 1, 1));
+        let short = Lease { duration_seconds: 2, grace_seconds: 1, ..lease.clone() };
+        assert!(
+            !rests(&short, Some(SignedDuration::from_secs(2)), Duration::from_millis(990)),
+            "each time it is looked at"
+        );
+    }
 
     #[tokio::test]
     async fn the_lease_is_taken_and_renewed_while_the_loop_waits_for_another_answer() {

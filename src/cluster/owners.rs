@@ -22,7 +22,7 @@ pub(super) async fn run(client: Client, contacts: Arc<Contacts>, reopen: u32, se
     // Kinds of which it was reported that they are not served.
     let mut absent = BTreeSet::new();
     while !sender.is_closed() {
-        let mut answers = BTreeMap::new();
+        let mut answers = not_served(&client, |kind| watched.contains_key(&kind)).await;
         for kind in Kind::ALL {
             match probe(&client, kind, &mut answers).await {
                 Ok(Some(version)) => {
@@ -90,6 +90,23 @@ pub(super) async fn until_served(client: &Client, kind: Kind) {
 /// What a group version serves.
 type Answers = BTreeMap<String, Vec<String>>;
 
+/// The group versions that the cluster does not serve, by one request for all of them: most of the kinds are installed by hardly anybody.
+/// Those of kinds that `are_watched` are not among them, nor is any if the cluster does not answer: they are asked for by themselves.
+async fn not_served(client: &Client, are_watched: impl Fn(Kind) -> bool) -> Answers {
+    let groups = match client.list_api_groups().await {
+        Ok(list) => list.groups,
+        Err(error) => {
+            debug!(%error, "the groups of the cluster could not be listed");
+            return Answers::new();
+        }
+    };
+    let served: BTreeSet<&str> =
+        groups.iter().flat_map(|group| &group.versions).map(|version| version.group_version.as_str()).collect();
+    let kinds = Kind::ALL.into_iter().filter(|kind| !are_watched(*kind)).map(|kind| kind.served());
+    let all = kinds.flat_map(|kind| kind.versions.iter().map(move |version| format!("{}/{version}", kind.group)));
+    all.filter(|group_version| !served.contains(group_version.as_str())).map(|absent| (absent, Vec::new())).collect()
+}
+
 /// The best version in which the cluster serves a kind.
 ///
 /// Errors: the API server's, other than that there is no such thing.
@@ -116,4 +133,38 @@ pub(super) fn read(kind: Kind, object: DynamicObject) -> Object {
     let version = || format!("{}/{}", served.group, served.versions.first().copied().unwrap_or_default());
     let api_version = types.map(|types| types.api_version).filter(|version| !version.is_empty());
     Object { kind, api_version: Arc::from(api_version.unwrap_or_else(version)), metadata, spec }.slim()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+
+    fn answering(status: u16, body: &'static str) -> Client {
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let listed = request.uri().path() == "/apis";
+            let answer = Response::builder().status(if listed { status } else { 404 });
+            let answer = answer.body(Body::from(if listed { body } else { "{}" }.as_bytes().to_vec()));
+            Ok::<_, std::convert::Infallible>(answer.expect("a constant answer is valid"))
+        });
+        Client::new(service, "ns")
+    }
+
+    const BATCH: &str = r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"batch","versions":
+        [{"groupVersion":"batch/v1","version":"v1"}],"preferredVersion":{"groupVersion":"batch/v1","version":"v1"}}]}"#;
+
+    #[tokio::test]
+    async fn one_list_says_which_kinds_are_not_served_but_for_those_that_are_watched() {
+        let jobset =
+            |answers: &Answers| answers.keys().any(|group_version| group_version.starts_with("jobset.x-k8s.io/"));
+        let absent = not_served(&answering(200, BATCH), |_| false).await;
+        assert!(jobset(&absent) && absent.values().all(Vec::is_empty), "{absent:?}");
+        assert!(!absent.contains_key("batch/v1"), "it is served: {absent:?}");
+        let absent = not_served(&answering(200, BATCH), |kind| kind == Kind::JobSet).await;
+        assert!(!jobset(&absent) && !absent.is_empty(), "a list without it ends no watch: {absent:?}");
+        let silent = not_served(&answering(503, "{}"), |_| false).await;
+        assert!(silent.is_empty(), "each is asked for by itself: {silent:?}");
+    }
 }
