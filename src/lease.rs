@@ -25,9 +25,10 @@ use crate::term::Term;
 
 /// The lease is looked at this often …
 const LOOK: Duration = Duration::from_secs(1);
-/// … and by who holds it and need not renew it soon, so often within its duration: it is nobody else's before that is over, and each
-/// request costs milliseconds of a core.
+/// … and by who holds it and need not renew it soon, so often within its duration, and after this at the latest: it is nobody else's
+/// before that is over, and each request costs milliseconds of a core.
 const LOOKS: u32 = 5;
+const REST: Duration = Duration::from_secs(3);
 /// Longest wait for one answer of the API server.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause after an error of the manager.
@@ -109,8 +110,8 @@ impl Election {
                     match changed.context("the election")? {
                         Ok(true) => {
                             // How long it is valid says only what was written: this process may have been stopped since.
-                            read = Instant::now();
                             if let Some(Seen::Ours(until)) = self.read().await {
+                                read = Instant::now();
                                 valid_until = Some(until);
                                 (self.hold)(valid_until);
                                 if until > now_real() {
@@ -132,12 +133,11 @@ impl Election {
                 _ = look.tick() => {
                     let leads = self.leader.borrow().is_some();
                     let left = valid_until.filter(|_| leads).map(|until| until.duration_since(now_real()));
-                    let seen = if rests(&self.lease, left, read.elapsed()) {
-                        None
-                    } else {
-                        read = Instant::now();
-                        self.read().await
-                    };
+                    let asked = Instant::now();
+                    let seen = if rests(&self.lease, left, read.elapsed()) { None } else { self.read().await };
+                    if seen.is_some() {
+                        read = asked;
+                    }
                     match seen {
                         Some(Seen::Ours(until)) => {
                             valid_until = Some(until);
@@ -255,7 +255,8 @@ impl Election {
 /// Whether a replica whose lease is valid for so long yet (`None`: it leads not), and which has read it that long ago, need not read it.
 fn rests(lease: &Lease, left: Option<SignedDuration>, since: Duration) -> bool {
     let renewed = SignedDuration::try_from(Duration::from_secs(lease.grace_seconds)).unwrap_or(SignedDuration::MAX);
-    left.is_some_and(|left| left > renewed) && since + LOOK / 2 < Duration::from_secs(lease.duration_seconds) / LOOKS
+    let rest = REST.min(Duration::from_secs(lease.duration_seconds) / LOOKS);
+    left.is_some_and(|left| left > renewed) && since + LOOK / 2 < rest
 }
 
 /// What the lease says.
@@ -297,6 +298,11 @@ mod tests {
         };
         assert_eq!((after(Some(15)), after(Some(6))), (3, 3), "seconds between two reads");
         assert_eq!((after(Some(5)), after(Some(0)), after(Some(-9)), after(None)), (1, 1, 1, 1));
+        let long = Lease { duration_seconds: 3600, ..lease.clone() };
+        assert!(
+            !rests(&long, Some(SignedDuration::from_secs(3000)), Duration::from_secs(3)),
+            "however long it is valid"
+        );
         let short = Lease { duration_seconds: 2, grace_seconds: 1, ..lease.clone() };
         assert!(
             !rests(&short, Some(SignedDuration::from_secs(2)), Duration::from_millis(990)),

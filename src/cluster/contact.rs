@@ -41,35 +41,10 @@ struct Followed {
     counts: AtomicBool,
 }
 
-/// How soon it is noticed that the connection of a watch is dead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// Of what pods are planned, released and bound by, and nodes launched and terminated.
-    Prompt,
-    /// Of what pods and nodes are made with, that a person or a controller edits once in a while: seen later, it delays a gang, and
-    /// nothing is decided wrongly that kube-scheduler or EC2 would not refuse. To open a watch again costs a millisecond of a core here
-    /// and as much in the API server.
-    Unhurried,
-}
-
-impl Pace {
-    /// A watch is opened again after this at the latest.
-    const fn reopen(self) -> Duration {
-        match self {
-            Self::Prompt => Duration::from_secs(6),
-            Self::Unhurried => Duration::from_secs(20),
-        }
-    }
-
-    /// A connection that owes a byte for longer is dead.
-    const fn silence(self) -> Duration {
-        match self {
-            Self::Prompt => Duration::from_secs(9),
-            Self::Unhurried => Duration::from_secs(30),
-        }
-    }
-}
-
+/// A watch is opened again after this at the latest.
+const REOPEN: Duration = Duration::from_secs(6);
+/// A connection that owes a byte for longer is dead.
+const SILENCE: Duration = Duration::from_secs(9);
 /// Of a kind that nobody waits for, until it is heard from.
 const NEVER: u64 = u64::MAX;
 
@@ -136,14 +111,14 @@ impl Contacts {
     /// Longest time that one watch request stays open. Its end is the proof that the connection lives where nothing
     /// happens: the API server's bookmarks come once a minute.
     #[must_use]
-    pub fn reopen(&self, pace: Pace) -> Duration {
-        self.max_age.mul_f32(0.6).min(pace.reopen())
+    pub fn reopen(&self) -> Duration {
+        self.max_age.mul_f32(0.6).min(REOPEN)
     }
 
     /// Longest silence on a connection before it counts as dead.
     #[must_use]
-    pub fn silence(&self, pace: Pace) -> Duration {
-        self.max_age.mul_f32(0.8).min(pace.silence())
+    pub fn silence(&self) -> Duration {
+        self.max_age.mul_f32(0.8).min(SILENCE)
     }
 
     /// Whether a kind counts, from now on: one that the cluster does not serve any more is never heard from.
@@ -297,15 +272,12 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_connection_is_noticed_within_ten_seconds_or_half_a_minute_and_a_quiet_one_is_none() {
+    fn a_dead_connection_is_noticed_within_ten_seconds_and_a_quiet_one_is_none() {
         for max_age in [2, 10, 150, 3_600] {
             let contacts = Contacts::new(&["pods"], &[], Duration::from_secs(max_age));
-            for (pace, within) in [(Pace::Prompt, 10), (Pace::Unhurried, 31)] {
-                let silence = contacts.silence(pace);
-                assert!(silence < Duration::from_secs(within), "{pace:?} {max_age}");
-                assert!(contacts.reopen(pace) < silence, "{pace:?} {max_age}");
-                assert!(silence < Duration::from_secs(max_age), "before the kind is stale: {pace:?} {max_age}");
-            }
+            assert!(contacts.silence() < Duration::from_secs(10), "{max_age}");
+            assert!(contacts.reopen() < contacts.silence(), "{max_age}");
+            assert!(contacts.silence() < Duration::from_secs(max_age), "before the kind is stale: {max_age}");
         }
     }
 

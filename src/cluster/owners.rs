@@ -91,8 +91,8 @@ pub(super) async fn until_served(client: &Client, kind: Kind) {
 type Answers = BTreeMap<String, Vec<String>>;
 
 /// The group versions that the cluster does not serve, by one request for all of them: most of the kinds are installed by hardly anybody.
-/// Those of kinds that `are_watched` are not among them, nor is any if the cluster does not answer: they are asked for by themselves.
-async fn not_served(client: &Client, are_watched: impl Fn(Kind) -> bool) -> Answers {
+/// None in which a kind is that `is_watched` is among them, nor is any if the cluster does not answer: they are asked for by themselves.
+async fn not_served(client: &Client, is_watched: impl Fn(Kind) -> bool) -> Answers {
     let groups = match client.list_api_groups().await {
         Ok(list) => list.groups,
         Err(error) => {
@@ -102,9 +102,15 @@ async fn not_served(client: &Client, are_watched: impl Fn(Kind) -> bool) -> Answ
     };
     let served: BTreeSet<&str> =
         groups.iter().flat_map(|group| &group.versions).map(|version| version.group_version.as_str()).collect();
-    let kinds = Kind::ALL.into_iter().filter(|kind| !are_watched(*kind)).map(|kind| kind.served());
-    let all = kinds.flat_map(|kind| kind.versions.iter().map(move |version| format!("{}/{version}", kind.group)));
-    all.filter(|group_version| !served.contains(group_version.as_str())).map(|absent| (absent, Vec::new())).collect()
+    let group_versions = |kind: Kind| {
+        let served = kind.served();
+        served.versions.iter().map(move |version| format!("{}/{version}", served.group))
+    };
+    let watched: BTreeSet<String> =
+        Kind::ALL.into_iter().filter(|kind| is_watched(*kind)).flat_map(group_versions).collect();
+    let all = Kind::ALL.into_iter().flat_map(group_versions);
+    let absent = all.filter(|of| !served.contains(of.as_str()) && !watched.contains(of));
+    absent.map(|absent| (absent, Vec::new())).collect()
 }
 
 /// The best version in which the cluster serves a kind.
@@ -162,8 +168,14 @@ mod tests {
         let absent = not_served(&answering(200, BATCH), |_| false).await;
         assert!(jobset(&absent) && absent.values().all(Vec::is_empty), "{absent:?}");
         assert!(!absent.contains_key("batch/v1"), "it is served: {absent:?}");
-        let absent = not_served(&answering(200, BATCH), |kind| kind == Kind::JobSet).await;
-        assert!(!jobset(&absent) && !absent.is_empty(), "a list without it ends no watch: {absent:?}");
+        let absent = not_served(&answering(200, BATCH), |kind| kind == Kind::PyTorchJob).await;
+        assert!(jobset(&absent), "{absent:?}");
+        let others = |of: &Kind| of.served().group == Kind::PyTorchJob.served().group;
+        assert!(Kind::ALL.iter().filter(|of| others(of)).count() > 1, "kinds share a group version");
+        assert!(
+            !absent.keys().any(|of| of.starts_with("kubeflow.org/")),
+            "a list without it ends no watch: {absent:?}"
+        );
         let silent = not_served(&answering(503, "{}"), |_| false).await;
         assert!(silent.is_empty(), "each is asked for by itself: {silent:?}");
     }

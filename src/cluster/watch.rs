@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::contact::{ContactLayer, Contacts, Pace};
+use super::contact::{ContactLayer, Contacts};
 use super::current::{Reached, Versions};
 use super::follow::{Change, watch};
 use super::served::{resources, until_gone, until_served};
@@ -84,35 +84,29 @@ pub async fn run(
     beat: Beat,
     cancel: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (client, reopen) = watching(config.clone(), &contacts, Pace::Prompt)?;
-    let (unhurried, seldom) = watching(config, &contacts, Pace::Unhurried)?;
+    let client = watching(config, &contacts)?;
+    let reopen = u32::try_from(contacts.reopen().as_secs()).unwrap_or(u32::MAX).clamp(1, 290);
     let Some((sender, mut receiver)) = store.take_channel() else {
         anyhow::bail!("the store is already being fed");
     };
     let mut watches = tokio::task::JoinSet::new();
     watches.spawn(watch::<Node>(client.clone(), "nodes", reopen, sender.clone(), Change::Node));
     watches.spawn(pods(client.clone(), reopen, sender.clone()));
-    watches.spawn(watch::<Namespace>(unhurried.clone(), "namespaces", seldom, sender.clone(), Change::Namespace));
+    watches.spawn(watch::<Namespace>(client.clone(), "namespaces", reopen, sender.clone(), Change::Namespace));
     let [claims, volumes, storage_classes, csi_nodes] = VOLUME_KINDS;
-    watches.spawn(watch::<PersistentVolumeClaim>(unhurried.clone(), claims, seldom, sender.clone(), Change::Claim));
-    watches.spawn(watch::<PersistentVolume>(unhurried.clone(), volumes, seldom, sender.clone(), Change::Volume));
-    watches.spawn(watch::<StorageClass>(
-        unhurried.clone(),
-        storage_classes,
-        seldom,
-        sender.clone(),
-        Change::StorageClass,
-    ));
-    watches.spawn(watch::<CSINode>(unhurried.clone(), csi_nodes, seldom, sender.clone(), Change::CsiNode));
-    watches.spawn(watch::<DaemonSet>(unhurried.clone(), "daemonsets", seldom, sender.clone(), Change::DaemonSet));
+    watches.spawn(watch::<PersistentVolumeClaim>(client.clone(), claims, reopen, sender.clone(), Change::Claim));
+    watches.spawn(watch::<PersistentVolume>(client.clone(), volumes, reopen, sender.clone(), Change::Volume));
+    watches.spawn(watch::<StorageClass>(client.clone(), storage_classes, reopen, sender.clone(), Change::StorageClass));
+    watches.spawn(watch::<CSINode>(client.clone(), csi_nodes, reopen, sender.clone(), Change::CsiNode));
+    watches.spawn(watch::<DaemonSet>(client.clone(), "daemonsets", reopen, sender.clone(), Change::DaemonSet));
     watches.spawn(owners::run(client.clone(), Arc::clone(&contacts), reopen, sender.clone()));
     store.awaits(&dra::KINDS);
-    watches.spawn(dra::run(unhurried.clone(), seldom, sender.clone()));
+    watches.spawn(dra::run(client.clone(), reopen, sender.clone()));
     watches.spawn(watch::<Gang>(client.clone(), "gangs", reopen, sender.clone(), Change::Gang));
     watches.spawn(watch::<NodeBatch>(client.clone(), "nodebatches", reopen, sender.clone(), Change::Batch));
     watches.spawn(watch::<NodePool>(client.clone(), "nodepools", reopen, sender.clone(), Change::Pool));
-    watches.spawn(watch::<EC2NodeClass>(unhurried.clone(), "ec2nodeclasses", seldom, sender.clone(), Change::Class));
-    watches.spawn(requests(unhurried, Arc::clone(&contacts), seldom, sender));
+    watches.spawn(watch::<EC2NodeClass>(client.clone(), "ec2nodeclasses", reopen, sender.clone(), Change::Class));
+    watches.spawn(requests(client, Arc::clone(&contacts), reopen, sender));
     let (started, mut listed) = (Instant::now(), false);
     let mut relists = Relists::default();
     let mut changes = Vec::with_capacity(BURST);
@@ -145,14 +139,12 @@ pub async fn run(
     }
 }
 
-/// A client on which a connection that says nothing is given up before its kind is stale, and the seconds after which its watches are
-/// opened again.
-fn watching(mut config: kube::Config, contacts: &Arc<Contacts>, pace: Pace) -> anyhow::Result<(Client, u32)> {
-    config.connect_timeout = Some(contacts.silence(Pace::Prompt));
-    config.read_timeout = Some(contacts.silence(pace));
+/// A client on which a connection that says nothing is given up before its kind is stale.
+fn watching(mut config: kube::Config, contacts: &Arc<Contacts>) -> anyhow::Result<Client> {
+    config.connect_timeout = Some(contacts.silence());
+    config.read_timeout = Some(contacts.silence());
     let client = ClientBuilder::try_from(config).context("make a client for the watches")?;
-    let reopen = u32::try_from(contacts.reopen(pace).as_secs()).unwrap_or(u32::MAX).clamp(1, 290);
-    Ok((client.with_layer(&ContactLayer(Arc::clone(contacts))).build(), reopen))
+    Ok(client.with_layer(&ContactLayer(Arc::clone(contacts))).build())
 }
 
 /// ProvisioningRequests, while their definition is there: it comes and goes with Kueue or Cluster Autoscaler.
@@ -498,8 +490,7 @@ mod tests {
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         let contacts = Arc::new(Contacts::new(&["nodes"], &[], Duration::from_millis(500)));
         let (sender, _receiver) = mpsc::channel(super::super::follow::QUEUE);
-        let (client, _) = watching(config, &contacts, Pace::Prompt).unwrap();
-        tokio::spawn(watch::<Node>(client, "nodes", 290, sender, Change::Node));
+        tokio::spawn(watch::<Node>(watching(config, &contacts).unwrap(), "nodes", 290, sender, Change::Node));
         for _ in 0..2 {
             watches.recv().await.expect("the watch is opened, and again");
         }

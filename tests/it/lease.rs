@@ -97,3 +97,20 @@ async fn a_holder_that_cannot_renew_steps_down_when_its_lease_has_run_out_and_le
     running.await.unwrap().unwrap();
     assert_eq!(server.lease.lock().unwrap().as_ref().unwrap()["spec"]["holderIdentity"], json!(null), "given up");
 }
+
+#[tokio::test]
+async fn a_holder_whose_lease_is_taken_while_it_is_valid_steps_down_long_before_it_would_renew_it() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let server = Arc::new(Server::default());
+    let (namespace, name) = ("muster-system".to_owned(), "muster".to_owned());
+    let lease = Lease { namespace, name, duration_seconds: 3600, grace_seconds: 1 };
+    let (election, mut leads) = Election::new(client(Arc::clone(&server)), &lease, "first".to_owned()).await.unwrap();
+    let cancel = CancellationToken::new();
+    let running = tokio::spawn(election.run(cancel.clone()));
+    becomes(&mut leads, true).await;
+    server.lease.lock().unwrap().as_mut().unwrap()["spec"]["holderIdentity"] = json!("second");
+    becomes(&mut leads, false).await;
+    cancel.cancel();
+    running.await.unwrap().unwrap();
+    assert_eq!(server.lease.lock().unwrap().as_ref().unwrap()["spec"]["holderIdentity"], json!("second"), "left to it");
+}

@@ -153,10 +153,11 @@ fn sum_up(
             (None, None) if over => named(before, one).or(since).unwrap_or(now),
             (None, None) => continue,
         };
-        let mut until = now;
+        // A clock may be behind EC2's: nobody is given back what was not charged.
+        let mut until = now.max(from);
         if over {
             let least = launched.map(|at| at.saturating_add(LEAST).unwrap_or(Timestamp::MAX));
-            until = times.ended(&one.id).unwrap_or(now);
+            until = times.ended(&one.id).unwrap_or(until);
             until = least.map_or(until, |least| least.max(until));
         }
         more = more.saturating_add(cost_between(price, from, until));
@@ -387,6 +388,16 @@ mod tests {
         let ended = [instance("i-1", 10, Some(100)), instance("i-2", 10, Some(100))];
         let gone = billed(&terminating, gone, &ended, 160);
         assert_eq!((reported, spent(&gone)), (180_000_000, 180), "what was reported is never taken back");
+    }
+
+    #[test]
+    fn an_instance_whose_launch_ec2_shows_in_a_second_that_is_still_to_come_costs_from_its_launch() {
+        let seen = [instance("i-1", 21, None), instance("i-2", 21, None)];
+        let joining =
+            billed(&two(BatchPhase::Launched, &["i-1", "i-2"]), two(BatchPhase::Joining, &["i-1", "i-2"]), &seen, 20);
+        assert_eq!(spent(&joining), 0);
+        let ready = billed(&joining, BatchStatus { phase: BatchPhase::Ready, ..joining.clone() }, &[], 31);
+        assert_eq!(spent(&ready), 20);
     }
 
     #[test]
