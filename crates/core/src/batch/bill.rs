@@ -153,7 +153,7 @@ fn sum_up(
             (None, None) if over => named(before, one).or(since).unwrap_or(now),
             (None, None) => continue,
         };
-        // A clock may be behind EC2's: nobody is given back what was not charged.
+        // A clock may be behind EC2's: what was not charged yet is not taken off.
         let mut until = now.max(from);
         if over {
             let least = launched.map(|at| at.saturating_add(LEAST).unwrap_or(Timestamp::MAX));
