@@ -252,7 +252,8 @@ impl Election {
     }
 }
 
-/// Whether a replica whose lease is valid for so long yet (`None`: it leads not), and which has read it that long ago, need not read it.
+/// Whether the holder of a lease that is valid for so long yet (`None`: somebody else may hold it), who has read it that long ago, need
+/// not read it.
 fn rests(lease: &Lease, left: Option<SignedDuration>, since: Duration) -> bool {
     let renewed = SignedDuration::try_from(Duration::from_secs(lease.grace_seconds)).unwrap_or(SignedDuration::MAX);
     let rest = REST.min(Duration::from_secs(lease.duration_seconds) / LOOKS);
