@@ -41,7 +41,7 @@ pub fn bounded(mut config: kube::Config, patience: Patience) -> Result<Client, k
 
 /// Ends a call that is not answered in time.
 #[derive(Clone, Copy, Debug)]
-struct Within(Duration);
+pub(crate) struct Within(pub(crate) Duration);
 
 impl<S> Layer<S> for Within {
     type Service = Ending<S>;
@@ -53,7 +53,7 @@ impl<S> Layer<S> for Within {
 
 /// See [`Within`].
 #[derive(Clone, Debug)]
-struct Ending<S> {
+pub(crate) struct Ending<S> {
     inner: S,
     after: Duration,
 }

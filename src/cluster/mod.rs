@@ -3,11 +3,13 @@
 //! **Architecture invariant**: the store holds no client and decides nothing; handlers and loops read a published,
 //! immutable state and never wait for a watch unless they say so.
 
+mod connection;
 mod contact;
 mod current;
 mod dra;
 mod follow;
 mod kept;
+mod last_byte;
 mod owners;
 mod reserved;
 mod served;

@@ -10,7 +10,6 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::ObjectMeta;
-use kube::client::ClientBuilder;
 use kube::runtime::watcher::Event;
 use kube::{Client, Resource, ResourceExt};
 use muster_api::conventions::Kind;
@@ -21,7 +20,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::contact::{ContactLayer, Contacts};
+use super::connection::watching;
+use super::contact::Contacts;
 use super::current::{Reached, Versions};
 use super::follow::{Change, watch};
 use super::served::{resources, until_gone, until_served};
@@ -137,14 +137,6 @@ pub async fn run(
         }
         beat.beat();
     }
-}
-
-/// A client on which a connection that says nothing is given up before its kind is stale.
-fn watching(mut config: kube::Config, contacts: &Arc<Contacts>) -> anyhow::Result<Client> {
-    config.connect_timeout = Some(contacts.silence());
-    config.read_timeout = Some(contacts.silence());
-    let client = ClientBuilder::try_from(config).context("make a client for the watches")?;
-    Ok(client.with_layer(&ContactLayer(Arc::clone(contacts))).build())
 }
 
 /// ProvisioningRequests, while their definition is there: it comes and goes with Kueue or Cluster Autoscaler.

@@ -59,3 +59,4 @@ mod uninstall;
 mod upgrade;
 mod volumes;
 mod ways;
+mod wire;

@@ -18,6 +18,7 @@ use crate::conventions::{install, job_of, make};
 use crate::crash::{after, dies, restart};
 use crate::proxy::{Fault, Proxy};
 use crate::support::{DEADLINE, gangs, leaves, options, phase, stack, submit};
+use crate::wire::Wire;
 
 /// A JobSet of one replicated Job with `pods` members, of which the first `jobs` Jobs exist.
 async fn jobset(stack: &Stack, name: &str, (jobs, pods, gpus): (u16, u16, u32), made: u16) {
@@ -142,6 +143,31 @@ async fn watches_whose_connections_go_silent_are_opened_again_and_a_gang_made_me
     submit(&stack.admin().unwrap(), "ml", job("before")).await;
     phase(&stack, "ml", "before", "Bound").await;
     proxy.mutes();
+    // Nobody is informed of it on the connections that were open.
+    submit(&stack.admin().unwrap(), "ml", job("meanwhile")).await;
+    phase(&stack, "ml", "meanwhile", "Bound").await;
+    assert_eq!(request(stack.http(), "GET", "/healthz", "").await.unwrap(), "ok");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_share_a_connection_and_when_it_goes_silent_another_takes_its_place_and_a_gang_made_meanwhile_starts() {
+    let Some(options) = options().await else { return };
+    let stack = stack(options, "ml").await;
+    stack.create_nodes(leaves(&["a"], 2)).await.unwrap();
+    stack.kill_muster().unwrap();
+    let wire = Wire::start(&stack).await;
+    stack.start_muster(&[("KUBECONFIG", wire.kubeconfig.to_str().unwrap())]).await.unwrap();
+    let job = |name: &str| TestJob::new(name, 2).pod_annotation("muster.dev/gang", name).build();
+    submit(&stack.admin().unwrap(), "ml", job("before")).await;
+    phase(&stack, "ml", "before", "Bound").await;
+    // Each of its own would be more than these by the kinds of the shipped manifests alone.
+    let connected = &wire;
+    eventually(DEADLINE, "few connections to be left", || async move {
+        Ok::<_, String>((connected.open() <= 8).then_some(()))
+    })
+    .await
+    .unwrap();
+    wire.mutes();
     // Nobody is informed of it on the connections that were open.
     submit(&stack.admin().unwrap(), "ml", job("meanwhile")).await;
     phase(&stack, "ml", "meanwhile", "Bound").await;

@@ -55,7 +55,7 @@ const HOUSES: [House; 2] = [
             ("client", &[]),
             ("progress", &[]),
             ("term", &[]),
-            ("cluster", &["clock", "progress"]),
+            ("cluster", &["client", "clock", "progress"]),
             ("step", &["clock"]),
             ("telemetry", &["step"]),
             ("cloud", &["clock", "step", "telemetry"]),
