@@ -77,10 +77,15 @@ where
         Box::pin(async move {
             match tokio::time::timeout(after, answer).await {
                 Ok(answer) => answer.map_err(Into::into),
-                Err(_) => Err(format!("the API server did not answer within {} s", after.as_secs()).into()),
+                Err(_) => Err(unanswered(after)),
             }
         })
     }
+}
+
+/// That no answer has begun for so long.
+pub(crate) fn unanswered(after: Duration) -> BoxError {
+    format!("the API server did not answer within {} s", after.as_secs()).into()
 }
 
 #[cfg(test)]

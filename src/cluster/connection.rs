@@ -11,21 +11,22 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use http::Request;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client as HttpClient;
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::Client;
 use kube::client::retry::RetryPolicy;
-use kube::client::{ClientBuilder, ConfigExt as _};
+use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use tower::retry::RetryLayer;
-use tower::{ServiceBuilder, ServiceExt as _};
+use tower::{BoxError, ServiceBuilder, ServiceExt as _};
 
 use super::contact::{ContactLayer, Contacts};
 use super::last_byte::LastByte;
-use crate::client::Within;
+use crate::client::{Within, unanswered};
 
 /// For the beginning of an answer, with all that is repeated.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -56,6 +57,20 @@ pub(super) fn watching(mut config: kube::Config, contacts: &Arc<Contacts>) -> an
         // What is open on a connection that takes no new requests counts as nothing to hyper.
         .http2_keep_alive_while_idle(true)
         .build(connector);
+    let awaited = tower::service_fn(move |mut request: Request<Body>| {
+        let by = capture_connection(&mut request);
+        let answer = connections.request(request);
+        async move {
+            let Ok(answer) = tokio::time::timeout(silence, answer).await else {
+                // Whatever answers its pings does not answer what is asked: the next request goes another way.
+                if let Some(connected) = by.connection_metadata().as_ref() {
+                    connected.poison();
+                }
+                return Err(unanswered(silence));
+            };
+            answer.map_err(BoxError::from)
+        }
+    });
     // As in kube's own client, but for its spans.
     let retry = config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry()));
     let service = ServiceBuilder::new()
@@ -65,8 +80,7 @@ pub(super) fn watching(mut config: kube::Config, contacts: &Arc<Contacts>) -> an
         .option_layer(retry)
         .option_layer(config.auth_layer().context("read how Muster proves who it is")?)
         .layer(config.extra_headers_layer().context("read the headers that are sent along")?)
-        .layer(Within(silence))
-        .service(connections);
+        .service(awaited);
     Ok(Client::new(service, config.default_namespace))
 }
 
@@ -144,8 +158,8 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use axum::body::{Body, Bytes};
-    use http::{Request, Response, Version};
+    use axum::body::Bytes;
+    use http::{Response, Version};
     use hyper_util::rt::TokioIo;
     use hyper_util::server::conn::auto;
     use rustls::crypto::ring;
@@ -161,7 +175,7 @@ mod tests {
     const WATCH: &str = "/api/v1/pods?watch=true&timeoutSeconds=30";
 
     /// How an API server of this name is reached that speaks these protocols, and on whose watches nothing happens. It answers with some
-    /// of the headers it gets, the first time that it is too busy, and on `/never` not at all.
+    /// of the headers it gets and the number of the connection, the first time that it is too busy, and on `/never` not at all.
     async fn serving(name: &str, protocols: &[&[u8]]) -> kube::Config {
         let _ = ring::default_provider().install_default();
         let own = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
@@ -176,12 +190,13 @@ mod tests {
         config.root_cert = Some(vec![root]);
         let asked = Arc::new(AtomicU64::new(0));
         tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
+            for connection in 0_u32.. {
+                let (stream, _) = listener.accept().await.unwrap();
                 let (acceptor, asked) = (acceptor.clone(), Arc::clone(&asked));
                 tokio::spawn(async move {
                     let stream = TokioIo::new(acceptor.accept(stream).await.unwrap());
                     let service = hyper::service::service_fn(move |request| {
-                        answer(request, asked.fetch_add(1, Ordering::Relaxed))
+                        answer(request, connection, asked.fetch_add(1, Ordering::Relaxed))
                     });
                     let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(stream, service).await;
                 });
@@ -190,27 +205,31 @@ mod tests {
         config
     }
 
-    async fn answer(request: Request<hyper::body::Incoming>, asked_before: u64) -> Result<Response<Body>, Infallible> {
+    async fn answer(
+        request: Request<hyper::body::Incoming>,
+        connection: u32,
+        asked_before: u64,
+    ) -> Result<Response<axum::body::Body>, Infallible> {
         if request.uri().path() == "/never" {
             return std::future::pending().await;
         }
-        let mut answer = Response::builder().status(if asked_before == 0 { 429 } else { 200 });
+        let answer = Response::builder().status(if asked_before == 0 { 429 } else { 200 });
+        let mut answer = answer.header("connection-number", connection);
         for name in [http::header::AUTHORIZATION, http::HeaderName::from_static("impersonate-user")] {
             if let Some(value) = request.headers().get(&name) {
                 answer = answer.header(name, value);
             }
         }
         let nothing = futures::stream::pending::<Result<Bytes, Infallible>>();
-        Ok(answer.body(Body::from_stream(nothing)).unwrap())
+        Ok(answer.body(axum::body::Body::from_stream(nothing)).unwrap())
     }
 
-    async fn asked(
-        config: kube::Config,
-        target: &str,
-        contacts: &Arc<Contacts>,
-    ) -> kube::Result<Response<kube::client::Body>> {
-        let client = watching(config, contacts).unwrap();
-        client.send(Request::get(target).body(kube::client::Body::empty()).unwrap()).await
+    async fn asks(client: &Client, target: &str) -> kube::Result<Response<Body>> {
+        client.send(Request::get(target).body(Body::empty()).unwrap()).await
+    }
+
+    async fn watched(config: kube::Config, contacts: &Arc<Contacts>) -> Response<Body> {
+        asks(&watching(config, contacts).unwrap(), WATCH).await.unwrap()
     }
 
     fn contacts(seconds: u64) -> Arc<Contacts> {
@@ -220,7 +239,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_on_which_nothing_happens_answers_pings() {
         let contacts = contacts(5);
-        let answer = asked(serving("127.0.0.1", &[b"h2", b"http/1.1"]).await, WATCH, &contacts).await.unwrap();
+        let answer = watched(serving("127.0.0.1", &[b"h2", b"http/1.1"]).await, &contacts).await;
         assert_eq!(answer.version(), Version::HTTP_2);
         let last = answer.extensions().get::<LastByte>().unwrap();
         let several = last.at() + u64::try_from(contacts.silence().as_millis()).unwrap();
@@ -234,7 +253,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_speaks_http_1_alone_is_watched_by_that() {
-        let answer = asked(serving("127.0.0.1", &[b"http/1.1"]).await, WATCH, &contacts(150)).await.unwrap();
+        let answer = watched(serving("127.0.0.1", &[b"http/1.1"]).await, &contacts(150)).await;
         assert_eq!(answer.version(), Version::HTTP_11);
     }
 
@@ -244,17 +263,23 @@ mod tests {
         config.tls_server_name = Some("api.internal".to_owned());
         config.auth_info.token = Some("secret".to_owned().into());
         config.auth_info.impersonate = Some("ada".to_owned());
-        let answer = asked(config, WATCH, &contacts(150)).await.unwrap();
+        let answer = watched(config, &contacts(150)).await;
         assert_eq!(answer.status(), 200);
         assert_eq!(answer.headers()["authorization"], "Bearer secret");
         assert_eq!(answer.headers()["impersonate-user"], "ada");
     }
 
     #[tokio::test]
-    async fn an_answer_that_does_not_begin_is_given_up_though_its_connection_lives() {
-        let config = serving("127.0.0.1", &[b"h2"]).await;
-        let error = asked(config, "/never", &contacts(2)).await.map(drop).unwrap_err();
+    async fn an_answer_that_does_not_begin_is_given_up_and_what_is_asked_next_goes_another_way() {
+        let client = watching(serving("127.0.0.1", &[b"h2"]).await, &contacts(2)).unwrap();
+        let number = |answer: &Response<Body>| answer.headers()["connection-number"].clone();
+        let first = asks(&client, WATCH).await.unwrap();
+        let error = asks(&client, "/never").await.map(drop).unwrap_err();
         assert!(error.to_string().contains("did not answer within 1 s"), "{error}");
+        let second = asks(&client, WATCH).await.unwrap();
+        assert_ne!(number(&second), number(&first), "the connection answers its pings alone");
+        let third = asks(&client, WATCH).await.unwrap();
+        assert_eq!(number(&third), number(&second), "watches share one");
     }
 
     #[tokio::test]
