@@ -26,10 +26,7 @@ use tower::{BoxError, ServiceBuilder, ServiceExt as _};
 
 use super::contact::{ContactLayer, Contacts};
 use super::last_byte::LastByte;
-use crate::client::{Within, unanswered};
-
-/// For the beginning of an answer, with all that is repeated.
-const ANSWER: Duration = Duration::from_secs(30);
+use crate::client::{Patience, Within, unanswered};
 
 /// A client on which a connection that says nothing is given up before its kinds are stale.
 ///
@@ -37,12 +34,14 @@ const ANSWER: Duration = Duration::from_secs(30);
 pub(super) fn watching(mut config: kube::Config, contacts: &Arc<Contacts>) -> anyhow::Result<Client> {
     let noting = ContactLayer(Arc::clone(contacts));
     let (silence, started) = (contacts.silence(), contacts.started());
+    // With all that is repeated, as for every other call.
+    let answered = Within(Patience::default().answer);
     if config.proxy_url.is_some() {
         // What it needs is kube's own, which speaks HTTP/1.1.
         config.connect_timeout = Some(silence);
         config.read_timeout = Some(silence);
         let client = ClientBuilder::try_from(config).context("make a client for the watches")?;
-        return Ok(client.with_layer(&Within(ANSWER)).with_layer(&noting).build());
+        return Ok(client.with_layer(&answered).with_layer(&noting).build());
     }
     let mut connector = TimeoutConnector::new(https(&config)?);
     connector.set_connect_timeout(Some(silence));
@@ -75,7 +74,7 @@ pub(super) fn watching(mut config: kube::Config, contacts: &Arc<Contacts>) -> an
     let retry = config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry()));
     let service = ServiceBuilder::new()
         .layer(noting)
-        .layer(Within(ANSWER))
+        .layer(answered)
         .layer(config.base_uri_layer())
         .option_layer(retry)
         .option_layer(config.auth_layer().context("read how Muster proves who it is")?)

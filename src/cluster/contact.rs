@@ -378,10 +378,7 @@ mod tests {
         }
     }
 
-    type Answer = Response<NotedBody<Silent>>;
-
     /// Answers each request by this connection, and keeps what it was asked for.
-    #[derive(Clone)]
     struct Server {
         contacts: Arc<Contacts>,
         asked: Arc<Mutex<Vec<String>>>,
@@ -392,7 +389,13 @@ mod tests {
             Self { contacts: Arc::new(contacts), asked: Arc::default() }
         }
 
-        async fn answers(&self, target: &str, version: Version, last: &LastByte, ends: bool) -> Answer {
+        async fn answers(
+            &self,
+            target: &str,
+            version: Version,
+            last: &LastByte,
+            ends: bool,
+        ) -> Response<NotedBody<Silent>> {
             let (asked, last) = (Arc::clone(&self.asked), last.clone());
             let service = tower::service_fn(move |request: Request<Body>| {
                 asked.lock().unwrap().push(request.uri().to_string());
