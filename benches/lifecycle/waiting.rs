@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use k8s_openapi::api::core::v1::{Event, Node, Pod, Taint};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::ListParams;
 use kube::runtime::watcher;
 use kube::{Api, Client};
@@ -129,9 +129,11 @@ fn decided(stack: &Stack, name: &str) -> anyhow::Result<Duration> {
 /// Source: `--node-monitor-period` and `--node-eviction-rate`.
 async fn ready_nodes(client: &Client) -> kube::Result<usize> {
     let nodes: Vec<Node> = Api::all(client.clone()).list(&ListParams::default()).await?.items;
-    let looked_at = |taint: &&Taint| taint.key == "node.kubernetes.io/not-ready" && taint.effect == "NoExecute";
-    let taints = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
-    Ok(nodes.iter().filter(|node| is_ready(node) && taints(node).iter().all(|taint| looked_at(&taint))).count())
+    let is_tainted = |node: &Node| {
+        let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        taints.any(|taint| (taint.key.as_str(), taint.effect.as_str()) != ("node.kubernetes.io/not-ready", "NoExecute"))
+    };
+    Ok(nodes.iter().filter(|node| is_ready(node) && !is_tainted(node)).count())
 }
 
 /// Runs the row with so many pods that fit nowhere, and so many that wait at a limit.
