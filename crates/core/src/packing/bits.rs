@@ -23,6 +23,13 @@ impl Bits {
         }
     }
 
+    /// Inserts it; whether it was not there before.
+    pub(super) fn is_new(&mut self, index: usize) -> bool {
+        let new = !self.contains(index);
+        self.insert(index);
+        new
+    }
+
     pub(super) fn contains(&self, index: usize) -> bool {
         self.0.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
+use smallvec::SmallVec;
 
 use super::bits::Bits;
 use super::compile::{Compiled, Front};
@@ -208,13 +209,10 @@ fn rows(compiled: &Compiled<'_>, tier: &Bits, groups: &[Vec<usize>]) -> Vec<Row>
         .collect();
     let (mut rows, mut front) = (Vec::new(), Front::default());
     for at in tier.iter().filter(|at| compiled.offer(*at).reservation.is_none()) {
-        let takes: Vec<bool> = unions.iter().map(|union| union.contains(at)).collect();
-        if !takes.contains(&true) {
-            continue;
-        }
-        let avail = &compiled.avail[at];
-        if front.takes(&takes, avail) {
-            rows.push(Row { groups: takes, avail: avail.clone(), price: compiled.offer(at).price });
+        let takes: SmallVec<[bool; GROUPS]> = unions.iter().map(|union| union.contains(at)).collect();
+        if takes.contains(&true) && front.takes(compiled, at, &takes) {
+            let (avail, price) = (compiled.avail[at].clone(), compiled.offer(at).price);
+            rows.push(Row { groups: takes.to_vec(), avail, price });
         }
     }
     rows

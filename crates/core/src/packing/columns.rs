@@ -298,15 +298,14 @@ fn bins(compiled: &Compiled<'_>, tier: &Bits, shapes: &[ShapeOfPods]) -> Option<
         if compiled.offer(offer).reservation.is_some() || price == 0 {
             return None;
         }
-        let avail = &compiled.avail[offer];
         // Offers come in the order of their prices: who is known already costs no more.
-        if !front.takes(&takes, avail) {
+        if !front.takes(compiled, offer, &takes) {
             continue;
         }
         if bins.len() == BINS {
             return None;
         }
-        bins.push(Bin { price, takes, avail: avail.clone() });
+        bins.push(Bin { price, takes, avail: compiled.avail[offer].clone() });
     }
     Some(bins)
 }

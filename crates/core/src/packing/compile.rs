@@ -58,6 +58,9 @@ pub(super) struct Compiled<'a> {
     pub(super) caps: Vec<Vec<Cap>>,
     /// Per resource: the distinct amounts of the offers, ascending, each with the offers that have at least so much.
     ladders: Vec<Vec<(i64, Bits)>>,
+    /// `[offer]`: offers with the same amounts have the same number, below `amounts`.
+    pub(super) alike: Vec<usize>,
+    pub(super) amounts: usize,
     /// Per label key that a pod is spread over or shares with others, hosts apart: the offers whose node carries the label.
     carrying: BTreeMap<&'a str, Bits>,
     /// Some pool asks for several values of a key among the alternatives of each node.
@@ -105,6 +108,15 @@ impl<'a> Compiled<'a> {
             .iter()
             .map(|one| dense(&|name| fit::free_of(&one.node.allocatable, &one.usage.requested, name)))
             .collect();
+        let mut known: FxHashMap<&[i64], usize> = FxHashMap::default();
+        let alike: Vec<usize> = avail
+            .iter()
+            .map(|amounts| {
+                let next = known.len();
+                *known.entry(amounts).or_insert(next)
+            })
+            .collect();
+        let amounts = known.len();
         let (mut takes, mut open) = selected(problem, &offers);
         for (class, open) in problem.classes.iter().zip(&mut open) {
             keep_open(class, problem, open);
@@ -141,6 +153,8 @@ impl<'a> Compiled<'a> {
             apart: apart(&problem.classes),
             caps: caps(problem),
             ladders,
+            alike,
+            amounts,
             resources,
             carrying,
             varied: problem.pools.iter().any(|pool| !pool.min_values.is_empty()),
@@ -256,13 +270,12 @@ impl<'a> Compiled<'a> {
 
     /// For each resource of a load the offers that have as much; `None` where none has.
     pub(super) fn enough(&self, load: &[i64]) -> Option<SmallVec<[&Bits; 10]>> {
-        let asked = self.ladders.iter().zip(load).filter(|(_, need)| **need > 0);
-        asked
-            .map(|(ladder, need)| {
-                let at = ladder.partition_point(|(amount, _)| amount < need);
-                ladder.get(at).map(|(_, enough)| enough)
-            })
-            .collect()
+        let mut sets = SmallVec::new();
+        for (ladder, need) in self.ladders.iter().zip(load).filter(|(_, need)| **need > 0) {
+            let at = ladder.partition_point(|(amount, _)| amount < need);
+            sets.push(&ladder.get(at)?.1);
+        }
+        Some(sets)
     }
 
     /// Whether one pod of the class may stand on a node with these pods, as far as they alone decide; every host is taken to
@@ -464,17 +477,18 @@ pub(super) fn most(request: &[i64], free: &[i64]) -> u32 {
 #[derive(Debug, Default)]
 pub(super) struct Front<'a> {
     kinds: Vec<(Bits, &'a [i64])>,
-    /// All that came: zones and capacity types have the same machines.
-    seen: FxHashSet<(Bits, &'a [i64])>,
+    /// All that came, by the number of their amounts: zones and capacity types have the same machines.
+    seen: FxHashSet<(usize, SmallVec<[bool; 16]>)>,
 }
 
 impl<'a> Front<'a> {
-    /// Whether no kind that came before beats this one; then it is one of them.
-    pub(super) fn takes(&mut self, takes: &[bool], avail: &'a [i64]) -> bool {
-        let takes = Bits::of(takes.len(), |index| takes[index]);
-        if !self.seen.insert((takes.clone(), avail)) {
+    /// Whether no kind that came before beats an offer that takes these; then it is one of them.
+    pub(super) fn takes(&mut self, compiled: &'a Compiled<'_>, offer: usize, takes: &[bool]) -> bool {
+        if !self.seen.insert((compiled.alike[offer], SmallVec::from_slice(takes))) {
             return false;
         }
+        let avail = compiled.avail[offer].as_slice();
+        let takes = Bits::of(takes.len(), |index| takes[index]);
         let beats = |(others, has): &(Bits, &[i64])| {
             has.iter().zip(avail).all(|(one, other)| one >= other) && others.covers(&takes)
         };
@@ -487,16 +501,14 @@ impl<'a> Front<'a> {
 }
 
 fn ladder(avail: &[Vec<i64>], resource: usize) -> Vec<(i64, Bits)> {
-    let amount = |index: usize| avail.get(index).and_then(|amounts| amounts.get(resource)).copied().unwrap_or(0);
-    let mut offers: Vec<usize> = (0..avail.len()).collect();
-    offers.sort_by_key(|index| std::cmp::Reverse(amount(*index)));
+    let amount = |amounts: &Vec<i64>| amounts.get(resource).copied().unwrap_or(0);
+    let mut offers: Vec<(i64, usize)> = avail.iter().map(amount).zip(0..).collect();
     // From the largest down: whoever has an amount has every smaller one.
+    offers.sort_unstable_by_key(|(amount, _)| std::cmp::Reverse(*amount));
     let (mut ladder, mut enough) = (Vec::new(), Bits::none(avail.len()));
-    for (at, index) in offers.iter().enumerate() {
-        enough.insert(*index);
-        if offers.get(at + 1).is_none_or(|next| amount(*next) < amount(*index)) {
-            ladder.push((amount(*index), enough.clone()));
-        }
+    for same in offers.chunk_by(|one, other| one.0 == other.0) {
+        same.iter().for_each(|(_, index)| enough.insert(*index));
+        ladder.extend(same.first().map(|(amount, _)| (*amount, enough.clone())));
     }
     ladder.reverse();
     ladder

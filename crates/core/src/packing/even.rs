@@ -158,7 +158,8 @@ fn dealt<'c, 'p>(draft: &Draft<'c, 'p>, nodes: Vec<usize>) -> Option<Draft<'c, '
         if looked_at > LOOKED_AT {
             break;
         }
-        let cost = cost(&made.state, &deck, &cells, hosts).filter(|cost| places_more || *cost < deck.cost);
+        let below = if places_more { u64::MAX } else { deck.cost };
+        let cost = cost(&made.state, &deck, &cells, hosts, below);
         numbers.extend(cost.map(|cost| (cost, hosts)));
     }
     made.state.work.mended += looked_at as u64;
@@ -168,7 +169,9 @@ fn dealt<'c, 'p>(draft: &Draft<'c, 'p>, nodes: Vec<usize>) -> Option<Draft<'c, '
         let mut made = made.clone();
         let mut at_of: Vec<usize> = Vec::new();
         for (host, counts) in hands(&deck, *hosts).iter().enumerate() {
-            let (offer, inside) = cheapest(&made.state, &cells, host, counts)?;
+            let offer = cheapest(&made.state, &cells, host, counts)?;
+            let cell = cells.get(host % cells.len().max(1))?;
+            let inside = holding(&made.state, cell, &compiled.load_of(counts));
             let at = made.state.slots.len();
             for class in counts.iter().flat_map(|(class, count)| std::iter::repeat_n(*class, *count as usize)) {
                 made.state.come(at, class, offer, inside.clone());
@@ -235,12 +238,18 @@ fn numbers_of(state: &State<'_, '_>, deck: &Deck, cells: &[Bits], pods: usize) -
     }
     let alone = |class: usize| compiled.apart[class].as_ref().is_some_and(|apart| apart.contains(class));
     let least = deck.pods.iter().filter(|(class, _)| alone(*class)).map(|(_, pods)| pods.len()).max().unwrap_or(1);
-    let mut found: Vec<usize> = Vec::new();
-    for offer in cells.iter().flat_map(Bits::iter) {
+    let mut least_of: Vec<usize> = Vec::new();
+    let mut known = Bits::none(compiled.amounts);
+    for offer in cells.iter().flat_map(Bits::iter).filter(|offer| known.is_new(compiled.alike[*offer])) {
         let hosts = demand.iter().zip(&compiled.avail[offer]).filter(|(demand, _)| **demand > 0);
         let hosts = hosts.map(|(demand, avail)| if *avail > 0 { (demand - 1) / avail + 1 } else { i64::MAX }).max();
         let Some(hosts) = hosts.and_then(|hosts| usize::try_from(hosts).ok()) else { continue };
-        let hosts = hosts.max(least);
+        least_of.push(hosts.max(least));
+    }
+    least_of.sort_unstable();
+    least_of.dedup();
+    let mut found: Vec<usize> = Vec::new();
+    for hosts in least_of {
         // A little more where shares are uneven; as many in each domain where domains are counted.
         for hosts in [hosts, hosts.saturating_add(1), hosts.saturating_add(hosts / 8 + 2)] {
             found.extend([hosts, hosts.div_ceil(cells.len()).saturating_mul(cells.len())]);
@@ -271,17 +280,28 @@ fn hands(deck: &Deck, hosts: usize) -> Vec<Hand> {
     hands
 }
 
-/// What the hosts cost; `None` if one of them cannot be had.
-fn cost(state: &State<'_, '_>, deck: &Deck, cells: &[Bits], hosts: usize) -> Option<u64> {
-    let price = |(host, counts): (usize, &Hand)| {
-        cheapest(state, cells, host, counts).map(|(offer, _)| state.compiled.offer(offer).price)
-    };
-    hands(deck, hosts).iter().enumerate().map(price).try_fold(0_u64, |sum, price| Some(sum.saturating_add(price?)))
+/// What the hosts cost; `None` if one of them cannot be had, or if that is not below a sum.
+fn cost(state: &State<'_, '_>, deck: &Deck, cells: &[Bits], hosts: usize, below: u64) -> Option<u64> {
+    hands(deck, hosts).iter().enumerate().try_fold(0_u64, |sum, (host, counts)| {
+        let offer = cheapest(state, cells, host, counts)?;
+        Some(sum.saturating_add(state.compiled.offer(offer).price)).filter(|sum| *sum < below)
+    })
 }
 
-/// The cheapest offer of a host's domain that holds these pods, and all that do.
-fn cheapest(state: &State<'_, '_>, cells: &[Bits], host: usize, counts: &[(usize, u32)]) -> Option<(usize, Bits)> {
-    let mut mask = cells.get(host % cells.len().max(1))?.clone();
-    state.compiled.holding(&mut mask, &state.compiled.load_of(counts));
-    state.cheapest(&mask, None).map(|offer| (offer, mask))
+/// The cheapest offer of a host's domain that holds these pods.
+fn cheapest(state: &State<'_, '_>, cells: &[Bits], host: usize, counts: &[(usize, u32)]) -> Option<usize> {
+    let cell = cells.get(host % cells.len().max(1))?;
+    let load = state.compiled.load_of(counts);
+    if state.compiled.varied {
+        return state.cheapest(&holding(state, cell, &load), None);
+    }
+    let sets = state.compiled.enough(&load)?;
+    cell.shared_with(&sets).find(|offer| state.may(*offer, None))
+}
+
+/// The offers of a domain that hold a load.
+fn holding(state: &State<'_, '_>, cell: &Bits, load: &[i64]) -> Bits {
+    let mut mask = cell.clone();
+    state.compiled.holding(&mut mask, load);
+    mask
 }

@@ -89,11 +89,10 @@ fn bins(state: &State<'_, '_>, classes: &[usize]) -> Vec<Bin> {
         if !takes.contains(&true) {
             continue;
         }
-        let avail = &compiled.avail[at];
         let price = compiled.offer(at).price;
         // Offers come in order of price: who is known already costs no more.
-        if varied || front.takes(&takes, avail) {
-            bins.push(Bin { offer: at, price, takes, avail: avail.clone() });
+        if varied || front.takes(compiled, at, &takes) {
+            bins.push(Bin { offer: at, price, takes, avail: compiled.avail[at].clone() });
         }
     }
     bins

@@ -160,7 +160,10 @@ fn alternatives(state: &mut State<'_, '_>, at: usize) -> Vec<usize> {
     let more = |at: usize| needed.more.get(at).copied().unwrap_or(0);
     let mut largest: Vec<i64> =
         pool.left.keys().enumerate().map(|(at, name)| amount(own, name.as_str()) + more(at)).collect();
-    let rest: Vec<usize> = state.alternatives(chosen, &mask).filter(|other| !found.contains(other)).collect();
+    let rest = state.alternatives(chosen, &mask).filter(|other| !found.contains(other));
+    // Without limits nothing keeps the first of them out.
+    let most = if pool.left.is_empty() { ALTERNATIVES - found.len() } else { usize::MAX };
+    let rest: Vec<usize> = rest.take(most).collect();
     for other in rest {
         if found.len() == ALTERNATIVES {
             break;

@@ -141,7 +141,8 @@ impl<'c, 'p> State<'c, 'p> {
                 return None;
             }
         }
-        let load: Load = slot.load.iter().zip(&*need).map(|(load, need)| load.saturating_add(*need)).collect();
+        let mut load = Load::from_slice(&slot.load);
+        load.iter_mut().zip(&*need).for_each(|(load, need)| *load = load.saturating_add(*need));
         self.first(class, &slot.mask, None, &load, Some(at))
     }
 

@@ -14,7 +14,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 
 type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
-/// The domains of one key, as numbers. Every node is its own domain of the hostname, and no offer has one.
+/// The domains of one key, as numbers. Every node is its own domain of the hostname, of which no offer has any.
 #[derive(Default)]
 struct Domains {
     of_node: Vec<Option<usize>>,
@@ -301,7 +301,7 @@ fn questions<'p>(class: &'p Class, number: &mut impl FnMut(Counted<'p>) -> usize
 fn domains_of(key: &str, problem: &Problem, nodes: &[&Node]) -> Domains {
     if key == HOSTNAME {
         let of_node = (0..nodes.len()).map(Some).collect();
-        return Domains { of_node, of_offer: vec![None; problem.offers.len()], count: nodes.len() };
+        return Domains { of_node, of_offer: Vec::new(), count: nodes.len() };
     }
     let mut values: BTreeMap<Arc<str>, usize> = BTreeMap::new();
     let mut domain = |node: &Node| {
@@ -354,11 +354,16 @@ fn launchable_domains(class: &Class, domains: &Domains, problem: &Problem) -> Ve
         })
     };
     if !class.existing_only {
+        let mut left = domains.count;
         for (offer, domain) in problem.offers.iter().zip(&domains.of_offer) {
             let Some(domain) = domain.filter(|domain| !found[*domain]) else { continue };
             found[domain] = !class.is_kept_off(offer)
                 && labelled(&offer.node)
                 && fit::fits(&alone, &offer.node, &offer.overhead).is_ok();
+            left -= usize::from(found[domain]);
+            if left == 0 {
+                break;
+            }
         }
     }
     (0..domains.count).filter(|domain| found[*domain]).collect()

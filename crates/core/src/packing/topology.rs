@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::fit;
 use crate::model::node::Node;
@@ -433,17 +434,17 @@ impl<'a> Topology<'a> {
                 }
             }
         }
-        let mut keys: Vec<&Arc<str>> =
-            self.counters.iter().map(|counter| &counter.key).filter(|key| &***key != HOSTNAME).collect();
-        keys.sort();
-        keys.dedup();
-        let mut known: BTreeMap<Vec<Option<Arc<str>>>, usize> = BTreeMap::new();
+        let keys = self.counters.iter().filter_map(|counter| Some((&counter.key, counter.domains.as_ref()?)));
+        let mut keys: Vec<_> = keys.collect();
+        keys.sort_by_key(|(key, _)| *key);
+        keys.dedup_by_key(|(key, _)| *key);
+        let mut known: FxHashMap<SmallVec<[Option<Domain>; 4]>, usize> = FxHashMap::default();
         let size = compiled.offer_of.len();
         let (mut cells, mut cell_of): (Vec<Bits>, Vec<usize>) = (Vec::new(), Vec::new());
         for at in 0..size {
-            let labels = &compiled.offer(at).node.labels;
             let next = known.len();
-            let cell = *known.entry(keys.iter().map(|key| labels.get(*key).cloned()).collect()).or_insert(next);
+            let of = keys.iter().map(|(_, domains)| domains.of_offer[at]).collect();
+            let cell = *known.entry(of).or_insert(next);
             if cell == cells.len() {
                 cells.push(Bits::none(size));
             }

@@ -34,11 +34,11 @@ impl State<'_, '_> {
         })
     }
 
-    /// The cheapest price on demand in `mask`, in the pool of an offer.
+    /// The cheapest price on demand in `mask`, in the pool of an offer: offers are in the order of their prices.
     fn on_demand(&self, at: usize, mask: &Bits) -> Option<u64> {
         let own = self.compiled.offer(at);
-        let of_pool = mask.iter().map(|other| self.compiled.offer(other)).filter(|other| other.pool == own.pool);
-        of_pool.filter(|other| other.capacity_type == CapacityType::OnDemand).map(|other| other.price).min()
+        let mut of_pool = mask.iter().map(|other| self.compiled.offer(other)).filter(|other| other.pool == own.pool);
+        of_pool.find(|other| other.capacity_type == CapacityType::OnDemand).map(|other| other.price)
     }
 
     /// The smallest alternatives in `mask` that bring the values which the pool of an offer asks for; `None` if there are not
