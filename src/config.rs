@@ -21,7 +21,7 @@ use crate::cloud::{CallClass, Changes, Limit, LimitSettings};
 use crate::server::TlsFiles;
 use crate::telemetry::{LogConfig, LogFormat};
 use page::RawPage;
-use provisioner::{RawProvisioner, profiles};
+use provisioner::{RawProvisioner, profiles, window};
 use tls::RawTls;
 
 pub use page::PageAt;
@@ -460,6 +460,7 @@ impl Config {
             return Err(value("schedulerNames", "is empty; name at least one profile, such as muster"));
         }
         let provisioned = profiles("provisioner.schedulerNames", raw.provisioner.scheduler_names)?;
+        let (batch_idle, batch_max) = window(&raw.provisioner.batch_idle, &raw.provisioner.batch_max)?;
         let http_timeout = duration("bind.httpTimeout", &raw.bind.http_timeout)?;
         let hold = duration("bind.hold", &raw.bind.hold)?;
         if hold >= http_timeout {
@@ -554,8 +555,8 @@ impl Config {
                 disabled: raw.ec2.disabled,
             },
             back_off: duration("provisioner.backOff", &raw.provisioner.back_off)?,
-            batch_idle: duration("provisioner.batchIdle", &raw.provisioner.batch_idle)?,
-            batch_max: duration("provisioner.batchMax", &raw.provisioner.batch_max)?,
+            batch_idle,
+            batch_max,
             provisioner_scheduler_names: provisioned,
             changes: if raw.provisioner.dry_run { Changes::Withheld } else { Changes::Sent },
             ceiling: raw.provisioner.max_usd_per_hour.as_deref().map(ceiling).transpose()?,

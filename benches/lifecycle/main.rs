@@ -107,14 +107,19 @@ struct Outcome {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let number = |name: &str, default| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
-    let pods = number("PODS", 1_000);
-    let rows = std::env::var("ROWS").unwrap_or_else(|_| Case::ALL.map(Case::key).join(","));
+    let number = |name: &str, default: usize| match std::env::var(name) {
+        Ok(text) => text.parse().with_context(|| format!("{name}: \"{text}\" is no number")),
+        Err(_) => Ok(default),
+    };
+    let (pods, nowhere, at_limit) = (number("PODS", 1_000)?, number("NOWHERE", 10_000)?, number("AT_LIMIT", 15_000)?);
+    let all = Case::ALL.map(Case::key).join(",");
+    let rows = std::env::var("ROWS").unwrap_or_else(|_| all.clone());
     let (waiting, rows): (Vec<&str>, Vec<&str>) = rows.split(',').partition(|row| *row == WAITING);
     let cases = rows
         .into_iter()
         .map(|row| {
-            Case::ALL.into_iter().find(|case| case.key() == row).with_context(|| format!("ROWS: there is no row {row}"))
+            let case = Case::ALL.into_iter().find(|case| case.key() == row);
+            case.with_context(|| format!("ROWS: there is no row \"{row}\"; write some of {all},{WAITING}"))
         })
         .collect::<anyhow::Result<Vec<Case>>>()?;
     let repository = repository();
@@ -132,7 +137,7 @@ async fn main() -> anyhow::Result<()> {
         figures[case.key()] = outcome.json();
     }
     if !waiting.is_empty() {
-        figures[WAITING] = waiting::run(&bench, number("NOWHERE", 10_000), number("AT_LIMIT", 15_000)).await?;
+        figures[WAITING] = waiting::run(&bench, nowhere, at_limit).await?;
     }
     if let Some(file) = std::env::var_os("JSON") {
         std::fs::write(&file, format!("{figures:#}\n")).with_context(|| format!("write {}", file.display()))?;

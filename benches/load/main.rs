@@ -63,14 +63,17 @@ fn profiling() -> Vec<String> {
     if std::env::var_os("PROFILE").is_some() { vec!["--profiling=true".to_owned()] } else { Vec::new() }
 }
 
-fn number(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+fn number(name: &str, default: usize) -> anyhow::Result<usize> {
+    match std::env::var(name) {
+        Ok(text) => text.parse().with_context(|| format!("{name}: \"{text}\" is no number")),
+        Err(_) => Ok(default),
+    }
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let (nodes, pods, runs) = (number("NODES", 1_000), number("PODS", 1_000), number("RUNS", 5));
+    let (nodes, pods, runs) = (number("NODES", 1_000)?, number("PODS", 1_000)?, number("RUNS", 5)?);
     let rows =
         std::env::var("ROWS").unwrap_or_else(|_| "stock,native,muster,large,waiting,wide,rest,labelled".to_owned());
     let wanted = |key: &str| rows.split(',').any(|row| row == key);
@@ -120,7 +123,7 @@ async fn main() -> anyhow::Result<()> {
         }
     }
     if wanted("large") {
-        let (nodes, pods) = (number("LARGE_NODES", 5_000), number("LARGE_PODS", 10_000));
+        let (nodes, pods) = (number("LARGE_NODES", 5_000)?, number("LARGE_PODS", 10_000)?);
         println!("\n{pods} pods on {nodes} nodes, once");
         let outcome = Row::plain(Who::Muster).run(&bench, nodes, pods).await?;
         println!("{}", outcome.line("muster, large"));
@@ -134,24 +137,24 @@ async fn main() -> anyhow::Result<()> {
     }
     if wanted("waiting") {
         println!();
-        figures["waiting"] = waiting::run(&bench, number("WAITING", 500), number("WAITING_NODES", 200)).await?;
+        figures["waiting"] = waiting::run(&bench, number("WAITING", 500)?, number("WAITING_NODES", 200)?).await?;
     }
     if wanted("wide") {
         println!();
-        figures["wide"] = wide::run(&bench, number("WIDE", 512)).await?;
+        figures["wide"] = wide::run(&bench, number("WIDE", 512)?).await?;
     }
     if wanted("rest") {
         println!();
-        let (jobs, pods) = (number("REST_JOBS", 50_000), number("REST_PODS", 20_000));
-        figures["rest"] = rest::run(&bench, jobs, pods, number("REST_NODES", 400)).await?;
+        let (jobs, pods) = (number("REST_JOBS", 50_000)?, number("REST_PODS", 20_000)?);
+        figures["rest"] = rest::run(&bench, jobs, pods, number("REST_NODES", 400)?).await?;
     }
     if wanted("labelled") {
         println!();
         let size = labelled::Size {
-            nodes: number("LABELLED_NODES", 5_000),
-            pods: number("LABELLED_PODS", 50_000),
-            deployments: number("LABELLED_DEPLOYMENTS", 500),
-            claims: number("LABELLED_CLAIMS", 5_000),
+            nodes: number("LABELLED_NODES", 5_000)?,
+            pods: number("LABELLED_PODS", 50_000)?,
+            deployments: number("LABELLED_DEPLOYMENTS", 500)?,
+            claims: number("LABELLED_CLAIMS", 5_000)?,
         };
         figures["labelled"] = labelled::run(&bench, size).await?;
     }

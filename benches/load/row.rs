@@ -81,7 +81,9 @@ impl Row {
         let mut parts = key.split('+');
         let name = parts.next().unwrap_or_default();
         let who = Who::ALL.into_iter().find(|who| who.key() == name);
-        let mut row = Self::plain(who.with_context(|| format!("ROWS: there is no row {name}"))?);
+        let known = || Who::ALL.map(Who::key).into_iter().chain(crate::OTHERS).collect::<Vec<&str>>().join(",");
+        let who = who.with_context(|| format!("ROWS: there is no row \"{name}\"; write some of {}", known()))?;
+        let mut row = Self::plain(who);
         for part in parts {
             match part {
                 "fsync" => row.fsync = true,

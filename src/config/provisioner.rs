@@ -1,8 +1,9 @@
 //! What is provisioned for, and when.
 
+use jiff::SignedDuration;
 use serde::Deserialize;
 
-use super::{ConfigError, value};
+use super::{ConfigError, duration, value};
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -42,6 +43,18 @@ pub(super) fn profiles(key: &str, names: Vec<String>) -> Result<Vec<String>, Con
     Ok(names)
 }
 
+/// How long pods of no gang are collected: since the last one came, and at most.
+pub(super) fn window(idle: &str, max: &str) -> Result<(SignedDuration, SignedDuration), ConfigError> {
+    let key = "provisioner.batchIdle";
+    let window = (duration(key, idle)?, duration("provisioner.batchMax", max)?);
+    if window.0 > window.1 {
+        let message =
+            format!("\"{idle}\" is longer than provisioner.batchMax (\"{max}\") and would never pass; make it shorter");
+        return Err(value(key, message));
+    }
+    Ok(window)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Config;
@@ -49,6 +62,20 @@ mod tests {
     fn names(text: &str) -> Result<Vec<String>, String> {
         let config = Config::parse(text, "muster.yaml").map_err(|error| error.to_string())?;
         Ok(config.provisioner_scheduler_names)
+    }
+
+    #[test]
+    fn a_pause_longer_than_pods_are_collected_at_most_is_refused() {
+        let window = |idle: &str, max: &str| {
+            let text = format!("provisioner: {{batchIdle: {idle}, batchMax: {max}}}");
+            let config = Config::parse(&text, "muster.yaml").map_err(|error| error.to_string())?;
+            Ok::<_, String>((config.batch_idle.as_millis(), config.batch_max.as_millis()))
+        };
+        assert_eq!(window("500ms", "2s"), Ok((500, 2_000)));
+        assert_eq!(window("2s", "2s"), Ok((2_000, 2_000)));
+        let refused = window("3s", "2s").unwrap_err();
+        assert!(refused.starts_with("muster.yaml: provisioner.batchIdle: \"3s\" is longer than"), "{refused}");
+        assert!(refused.contains("provisioner.batchMax (\"2s\")"), "{refused}");
     }
 
     #[test]
