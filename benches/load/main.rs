@@ -74,6 +74,17 @@ fn number(name: &str, default: usize) -> anyhow::Result<usize> {
 async fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (nodes, pods, runs) = (number("NODES", 1_000)?, number("PODS", 1_000)?, number("RUNS", 5)?);
+    // All of them are read before the first row runs.
+    let large = (number("LARGE_NODES", 5_000)?, number("LARGE_PODS", 10_000)?);
+    let waiting = (number("WAITING", 500)?, number("WAITING_NODES", 200)?);
+    let wide = number("WIDE", 512)?;
+    let rest = (number("REST_JOBS", 50_000)?, number("REST_PODS", 20_000)?, number("REST_NODES", 400)?);
+    let labelled = labelled::Size {
+        nodes: number("LABELLED_NODES", 5_000)?,
+        pods: number("LABELLED_PODS", 50_000)?,
+        deployments: number("LABELLED_DEPLOYMENTS", 500)?,
+        claims: number("LABELLED_CLAIMS", 5_000)?,
+    };
     let rows =
         std::env::var("ROWS").unwrap_or_else(|_| "stock,native,muster,large,waiting,wide,rest,labelled".to_owned());
     let wanted = |key: &str| rows.split(',').any(|row| row == key);
@@ -123,7 +134,7 @@ async fn main() -> anyhow::Result<()> {
         }
     }
     if wanted("large") {
-        let (nodes, pods) = (number("LARGE_NODES", 5_000)?, number("LARGE_PODS", 10_000)?);
+        let (nodes, pods) = large;
         println!("\n{pods} pods on {nodes} nodes, once");
         let outcome = Row::plain(Who::Muster).run(&bench, nodes, pods).await?;
         println!("{}", outcome.line("muster, large"));
@@ -137,26 +148,19 @@ async fn main() -> anyhow::Result<()> {
     }
     if wanted("waiting") {
         println!();
-        figures["waiting"] = waiting::run(&bench, number("WAITING", 500)?, number("WAITING_NODES", 200)?).await?;
+        figures["waiting"] = waiting::run(&bench, waiting.0, waiting.1).await?;
     }
     if wanted("wide") {
         println!();
-        figures["wide"] = wide::run(&bench, number("WIDE", 512)?).await?;
+        figures["wide"] = wide::run(&bench, wide).await?;
     }
     if wanted("rest") {
         println!();
-        let (jobs, pods) = (number("REST_JOBS", 50_000)?, number("REST_PODS", 20_000)?);
-        figures["rest"] = rest::run(&bench, jobs, pods, number("REST_NODES", 400)?).await?;
+        figures["rest"] = rest::run(&bench, rest.0, rest.1, rest.2).await?;
     }
     if wanted("labelled") {
         println!();
-        let size = labelled::Size {
-            nodes: number("LABELLED_NODES", 5_000)?,
-            pods: number("LABELLED_PODS", 50_000)?,
-            deployments: number("LABELLED_DEPLOYMENTS", 500)?,
-            claims: number("LABELLED_CLAIMS", 5_000)?,
-        };
-        figures["labelled"] = labelled::run(&bench, size).await?;
+        figures["labelled"] = labelled::run(&bench, labelled).await?;
     }
     if let Some(file) = std::env::var_os("JSON").map(PathBuf::from) {
         std::fs::write(&file, format!("{figures:#}\n")).with_context(|| format!("write {}", file.display()))?;

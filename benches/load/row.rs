@@ -80,15 +80,21 @@ impl Row {
     pub(crate) fn parse(key: &str) -> anyhow::Result<Self> {
         let mut parts = key.split('+');
         let name = parts.next().unwrap_or_default();
+        anyhow::ensure!(!crate::OTHERS.contains(&name), "ROWS: {name} takes nothing behind it, and not \"{key}\"");
         let who = Who::ALL.into_iter().find(|who| who.key() == name);
         let known = || Who::ALL.map(Who::key).into_iter().chain(crate::OTHERS).collect::<Vec<&str>>().join(",");
-        let who = who.with_context(|| format!("ROWS: there is no row \"{name}\"; write some of {}", known()))?;
+        let who = who.with_context(|| {
+            format!(
+                "ROWS: there is no row \"{name}\"; write some of {}; behind the first six +fsync, +fragmented",
+                known()
+            )
+        })?;
         let mut row = Self::plain(who);
         for part in parts {
             match part {
                 "fsync" => row.fsync = true,
                 "fragmented" => row.fragmented = true,
-                other => anyhow::bail!("ROWS: {other} behind {name} is neither fsync nor fragmented"),
+                other => anyhow::bail!("ROWS: \"{other}\" behind {name} is neither fsync nor fragmented"),
             }
         }
         Ok(row)

@@ -34,10 +34,11 @@ pub(super) fn stands(problem: &Problem, plan: &Plan) -> bool {
     is_of(problem, plan) && PARTS.iter().rev().all(stands)
 }
 
-/// What a plan is looked at for, beside its bound.
 type Part = fn(&Problem, &Plan, &mut Vec<String>);
+/// What a plan is looked at for, beside its bound.
 const PARTS: [Part; 6] = [nodes, kept_off, money, variety, limits, topology];
 
+/// Whether the plan has a place for each pod of the problem.
 fn is_of(problem: &Problem, plan: &Plan) -> bool {
     plan.places.len() == problem.pods.len() && plan.relaxed.len() == problem.pods.len()
 }

@@ -58,9 +58,10 @@ pub(super) struct Compiled<'a> {
     pub(super) caps: Vec<Vec<Cap>>,
     /// Per resource: the distinct amounts of the offers, ascending, each with the offers that have at least so much.
     ladders: Vec<Vec<(i64, Bits)>>,
-    /// `[offer]`: offers with the same amounts have the same number, below `amounts`.
+    /// `[offer]`: offers with the same amounts have the same number.
     pub(super) alike: Vec<usize>,
-    pub(super) amounts: usize,
+    /// So many different amounts there are.
+    pub(super) distinct: usize,
     /// Per label key that a pod is spread over or shares with others, hosts apart: the offers whose node carries the label.
     carrying: BTreeMap<&'a str, Bits>,
     /// Some pool asks for several values of a key among the alternatives of each node.
@@ -116,7 +117,7 @@ impl<'a> Compiled<'a> {
                 *known.entry(amounts).or_insert(next)
             })
             .collect();
-        let amounts = known.len();
+        let distinct = known.len();
         let (mut takes, mut open) = selected(problem, &offers);
         for (class, open) in problem.classes.iter().zip(&mut open) {
             keep_open(class, problem, open);
@@ -154,7 +155,7 @@ impl<'a> Compiled<'a> {
             caps: caps(problem),
             ladders,
             alike,
-            amounts,
+            distinct,
             resources,
             carrying,
             varied: problem.pools.iter().any(|pool| !pool.min_values.is_empty()),
@@ -477,7 +478,7 @@ pub(super) fn most(request: &[i64], free: &[i64]) -> u32 {
 #[derive(Debug, Default)]
 pub(super) struct Front<'a> {
     kinds: Vec<(Bits, &'a [i64])>,
-    /// All that came, by the number of their amounts: zones and capacity types have the same machines.
+    /// All that came, by what they are alike in: zones and capacity types have the same machines.
     seen: FxHashSet<(usize, SmallVec<[bool; 16]>)>,
 }
 

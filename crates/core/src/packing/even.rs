@@ -239,7 +239,7 @@ fn numbers_of(state: &State<'_, '_>, deck: &Deck, cells: &[Bits], pods: usize) -
     let alone = |class: usize| compiled.apart[class].as_ref().is_some_and(|apart| apart.contains(class));
     let least = deck.pods.iter().filter(|(class, _)| alone(*class)).map(|(_, pods)| pods.len()).max().unwrap_or(1);
     let mut least_of: Vec<usize> = Vec::new();
-    let mut known = Bits::none(compiled.amounts);
+    let mut known = Bits::none(compiled.distinct);
     for offer in cells.iter().flat_map(Bits::iter).filter(|offer| known.is_new(compiled.alike[*offer])) {
         let hosts = demand.iter().zip(&compiled.avail[offer]).filter(|(demand, _)| **demand > 0);
         let hosts = hosts.map(|(demand, avail)| if *avail > 0 { (demand - 1) / avail + 1 } else { i64::MAX }).max();
@@ -280,7 +280,7 @@ fn hands(deck: &Deck, hosts: usize) -> Vec<Hand> {
     hands
 }
 
-/// What the hosts cost; `None` if one of them cannot be had, or if that is not below a sum.
+/// What the hosts cost; `None` if one of them cannot be had, or if all of them come to `below` or more.
 fn cost(state: &State<'_, '_>, deck: &Deck, cells: &[Bits], hosts: usize, below: u64) -> Option<u64> {
     hands(deck, hosts).iter().enumerate().try_fold(0_u64, |sum, (host, counts)| {
         let offer = cheapest(state, cells, host, counts)?;

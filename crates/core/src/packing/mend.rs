@@ -28,17 +28,17 @@ const RUINED: usize = 4;
 const TOGETHER: usize = 12;
 /// Pods without a place that are tried in one round.
 const MISSING: usize = 12;
-/// Nodes looked at for a plan of any size, and for each of so many of its pods.
+/// Nodes looked at for a plan, and for each of so many of its pods.
 const BASE: u64 = 6_000;
 const EACH: u64 = 60;
 const COUNTED: usize = 400;
 /// The same for some dozens of pods, which are too many to be enumerated and of which every node is a large part of the price.
 const DOZENS: RangeInclusive<usize> = 13..=48;
 const BASE_OF_DOZENS: u64 = 40_000;
-/// The same at most for more pods, if all have a place: what can be saved is found soon. Of 30 seeds of the mix of `make bench`
-/// 20,000 saved 0.07 % more for 200 pods, 30,000 0.01 % for 500, and nothing for 1,000.
-const OF_MORE: u64 = 8_000;
 const IDLE_OF_DOZENS: usize = 800;
+/// About so many at most for more pods of which each has a place, and as it prefers it: dollars are found soon. Over 30 seeds of the
+/// mix of `make bench` 20,000 save another 0.07 % for 200 pods, 30,000 another 0.01 % for 500, and nothing for 1,000.
+const OF_MORE: u64 = 8_000;
 /// Rounds without an improvement after which the search ends, for any plan and for each of so many of its nodes.
 const IDLE: usize = 150;
 const IDLE_EACH: usize = 6;
@@ -140,7 +140,8 @@ impl<'c, 'p> Search<'c, 'p> {
         let mut best = draft;
         let (mut broken, mut spent, mut idle) = (!self.stands(&best), 0, 0);
         let few = best.slots.len() <= *DOZENS.end();
-        let budget = if few || broken || best.is_short() { budget } else { budget.min(OF_MORE) };
+        let lacks = broken || best.is_short() || best.levels.iter().any(|level| *level > 0);
+        let budget = if few || lacks { budget } else { budget.min(OF_MORE) };
         let idling = if DOZENS.contains(&best.slots.len()) { IDLE_OF_DOZENS } else { IDLE };
         let patient = |draft: &Draft<'_, '_>| idling + IDLE_EACH * draft.state.new_nodes().count().min(IDLE_COUNTED);
         while spent < budget && idle < patient(&best) {
@@ -492,7 +493,7 @@ impl<'c, 'p> Search<'c, 'p> {
         }
         if !recipe.scattered {
             // The cheapest of those with the same amounts, so that one of them is drawn as often as any other.
-            let mut known = Bits::none(self.compiled.amounts);
+            let mut known = Bits::none(self.compiled.distinct);
             offers.retain(|at| known.is_new(self.compiled.alike[*at]));
         }
         for _ in 0..3 {

@@ -14,7 +14,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 
 type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
-/// The domains of one key, as numbers. Every node is its own domain of the hostname, of which no offer has any.
+/// The domains of one key, as numbers. Every node is its own domain of the hostname; offers have none of that, and `of_offer` is empty.
 #[derive(Default)]
 struct Domains {
     of_node: Vec<Option<usize>>,

@@ -3,8 +3,11 @@
 #[path = "../../../examples/packing/mix.rs"]
 mod mix;
 
+use muster_core::model::launch::MAX_OVERRIDES;
 use muster_core::model::names::ResourceName;
-use muster_core::packing::{Place, Plan, check, plan};
+use muster_core::model::pod::{Operator, Requirement, SelectorTerm};
+use muster_core::model::resources::Resources;
+use muster_core::packing::{Class, Offer, Place, Plan, Problem, check, forget_labels, plan};
 
 fn planned(pods: usize, fifths: &[mix::Fifth]) -> Plan {
     let problem = mix::problem(mix::pods(42, pods, fifths), mix::offers(400));
@@ -59,6 +62,38 @@ fn the_local_search_looks_further_for_pods_without_a_place() {
     assert_eq!(made.places.iter().filter(|place| **place == Place::None).count(), 1, "one pod has no host of its own");
     eprintln!("{} nodes looked at", made.work.mended);
     assert!(made.work.mended > 11_000, "the local search looked at {} nodes", made.work.mended);
+}
+
+#[test]
+fn the_local_search_looks_further_for_what_pods_prefer() {
+    let mut ladders: Vec<Vec<Class>> = Vec::new();
+    for pod in mix::pods(42, 100, &mix::Fifth::ALL) {
+        let nowhere = Requirement { key: "zone".into(), operator: Operator::In, values: vec!["nowhere".into()] };
+        let term = SelectorTerm { expressions: vec![nowhere], fields: Vec::new() };
+        ladders.push(vec![Class { preferred_nodes: vec![term], ..pod.clone() }, pod]);
+    }
+    forget_labels(&mut ladders, &[]);
+    let problem = mix::problem(Vec::new(), mix::offers(400));
+    let made = plan(&Problem { pools: problem.pools, offers: problem.offers, ..Problem::of(ladders) });
+    assert!(made.relaxed.iter().all(|dropped| *dropped == 1), "nobody gets what it prefers");
+    eprintln!("{} nodes looked at", made.work.mended);
+    assert!(made.work.mended > 11_000, "the local search looked at {} nodes", made.work.mended);
+}
+
+#[test]
+fn alternatives_that_a_limit_refuses_take_nothing_from_those_it_allows() {
+    let pods = || mix::pods(42, 1, &[mix::Fifth::Plain]);
+    let mut problem = mix::problem(pods(), mix::offers(400));
+    let other = |offer: &Offer| offer.instance_type.ends_with(['0', '2', '4', '6', '8']);
+    for offer in problem.offers.iter_mut().filter(|offer| other(offer)) {
+        offer.capacity = Resources::from_iter([("cpu", 1_000_000)]);
+    }
+    problem.pools[0].left.insert(ResourceName::from("cpu"), 400_000);
+    let made = plan(&problem);
+    assert_eq!(check::check(&problem, &made), Vec::<String>::new());
+    let alternatives = &made.nodes[0].alternatives;
+    assert_eq!(alternatives.len(), MAX_OVERRIDES - 1, "as many as a launch takes");
+    assert!(!alternatives.iter().any(|at| other(&problem.offers[*at])), "none of those that are too large");
 }
 
 #[test]
