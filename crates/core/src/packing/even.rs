@@ -295,8 +295,7 @@ fn cheapest(state: &State<'_, '_>, cells: &[Bits], host: usize, counts: &[(usize
     if state.compiled.varied {
         return state.cheapest(&holding(state, cell, &load), None);
     }
-    let sets = state.compiled.enough(&load)?;
-    cell.shared_with(&sets).find(|offer| state.may(*offer, None))
+    state.cheapest_with(cell, None, &load, None)
 }
 
 /// The offers of a domain that hold a load.

@@ -173,10 +173,8 @@ impl<'c, 'p> State<'c, 'p> {
         }
         // Offers are looked at in the order of their prices until one does. What else the node may become is only asked of the one
         // that is chosen.
-        let mut sets = compiled.enough(load)?;
-        sets.push(&compiled.takes[class]);
-        sets.extend(cell.map(|cell| &topology.cells[cell]));
-        let offer = mask.shared_with(&sets).find(|offer| self.may(*offer, now))?;
+        let also = std::iter::once(&compiled.takes[class]).chain(cell.map(|cell| &topology.cells[cell]));
+        let offer = self.cheapest_with(mask, also, load, now)?;
         if !topology.links(class) {
             return Some(self.fitted(now, offer, Becomes::In(None)));
         }
@@ -400,6 +398,20 @@ impl<'c, 'p> State<'c, 'p> {
             let pool = self.compiled.offer(*at).pool;
             !*short.entry(pool).or_insert_with(|| self.is_short(pool, mask)) && self.admits(*at, mask, now)
         })
+    }
+
+    /// The cheapest offer in `mask` and in all others that holds a load and that limits and reservations allow; for problems without
+    /// `minValues`.
+    pub(super) fn cheapest_with<'s>(
+        &'s self,
+        mask: &Bits,
+        also: impl IntoIterator<Item = &'s Bits>,
+        load: &[i64],
+        now: Option<usize>,
+    ) -> Option<usize> {
+        let mut sets = self.compiled.enough(load)?;
+        sets.extend(also);
+        mask.shared_with(&sets).find(|offer| self.may(*offer, now))
     }
 
     /// Whether limits and reservations allow one more node of an offer in the place of the node `now`.
