@@ -26,6 +26,7 @@ mod mend;
 mod merge;
 mod problem;
 mod proof;
+mod raise;
 mod refuse;
 mod shift;
 mod simplex;
@@ -92,6 +93,12 @@ fn planned(compiled: &Compiled<'_>) -> Plan {
     };
     let mended =
         |draft| branch::better(compiled, &topology, mend::better(compiled, merge::merged(shift::shifted(draft))));
+    // What the search makes of a draft that was dealt to hosts may be uneven again.
+    let searched = |dealt| {
+        let searched = mended(Draft::clone(&dealt));
+        if searched.rank() < dealt.rank() && holds(&searched) { searched } else { dealt }
+    };
+    let raised = raise::raised(&draft, &holds);
     // Whether it holds takes as long to find out as all the rest: first whether it may matter.
     let dealt = even::evened(&draft, &|_| true);
     let before = dealt.as_ref().map(|_| draft.clone());
@@ -103,13 +110,10 @@ fn planned(compiled: &Compiled<'_>) -> Plan {
         Some(_) => before.and_then(|before| even::evened(&before, &holds)).filter(near),
         None => None,
     };
-    if let Some(even) = even {
-        // What the search makes of it may be uneven again.
-        let searched = mended(even.clone());
-        let searched = Some(searched).filter(|searched| searched.rank() < even.rank() && holds(searched));
-        let even = searched.unwrap_or(even);
-        if even.rank() < best.rank() {
-            best = even;
+    for dealt in [raised, even].into_iter().flatten() {
+        let dealt = searched(dealt);
+        if dealt.rank() < best.rank() {
+            best = dealt;
         }
     }
     finish::finish(best)

@@ -4,6 +4,7 @@
 
 mod dozens;
 mod everything;
+mod hosts;
 mod rules;
 mod shapes;
 mod work;
