@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::CompleteEnv;
-use muster_viewer::usage;
+use muster_viewer::{output, usage};
 
 use crate::commands::{
     Unusable, check_config, completion, crds, demo, doctor, ec2_sim, explain, gc, iam, plan, record, serve, top, ui,
@@ -104,7 +104,6 @@ pub fn main(args: &[OsString]) -> ExitCode {
 }
 
 /// Help and version are printed as they are; what is wrong with the arguments is one line that helps.
-#[expect(clippy::print_stderr, reason = "the one line a user reads when the arguments cannot be used")]
 fn unusable(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -116,7 +115,7 @@ fn unusable(error: &clap::Error) -> ExitCode {
             ExitCode::from(2)
         }
         _ => {
-            eprintln!("muster: {}", usage::one_line(error));
+            output::report(usage::one_line(error));
             ExitCode::from(2)
         }
     }
@@ -164,9 +163,8 @@ impl Cli {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "the one line a user reads when a command fails")]
 fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
-    eprintln!("muster: {}", crate::telemetry::chain(error));
+    output::report(crate::telemetry::chain(error));
     ExitCode::from(code)
 }
 

@@ -58,6 +58,8 @@ pub struct LogConfig {
 pub fn init(config: &LogConfig) {
     let filter = EnvFilter::try_new(&config.filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // It would be reported on standard error, which is what cannot be written, and end the task.
+    let builder = builder.log_internal_errors(false);
     let _ = match config.format {
         LogFormat::Text => builder.with_ansi(false).try_init(),
         LogFormat::Json => builder.json().try_init(),

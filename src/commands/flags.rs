@@ -200,7 +200,6 @@ pub(crate) fn say(line: &str) -> anyhow::Result<()> {
 /// Prints an output, or what is wrong with the input on standard error: exit code 2.
 ///
 /// Errors: those of standard output.
-#[expect(clippy::print_stderr, reason = "the one line a user reads when the input cannot be read")]
 pub(crate) fn print(printed: Result<Output, String>) -> anyhow::Result<ExitCode> {
     match printed {
         Ok(printed) => {
@@ -208,7 +207,7 @@ pub(crate) fn print(printed: Result<Output, String>) -> anyhow::Result<ExitCode>
             Ok(ExitCode::from(printed.code))
         }
         Err(message) => {
-            eprintln!("muster: {message}");
+            output::report(message);
             Ok(ExitCode::from(2))
         }
     }

@@ -8,6 +8,7 @@ use muster_core::gang::Settings;
 use muster_replay::kinds::{self, Kind};
 use muster_replay::record::{self, Record};
 use muster_viewer::bar::Bar;
+use muster_viewer::output;
 use serde_json::Value;
 
 use crate::clock::now_real;
@@ -42,13 +43,12 @@ impl InForce {
 /// it is. `passes` are those of its server.
 ///
 /// Errors: those of [`read`].
-#[expect(clippy::print_stderr, reason = "what is missing must be seen, and standard output holds the recording")]
 pub(crate) async fn record(client: &Client, in_force: InForce, passes: Vec<Value>) -> anyhow::Result<String> {
     let bar = Bar::counting(u64::try_from(kinds::listed().count()).unwrap_or(u64::MAX));
     let (recording, excluded) = read(client, kinds::listed(), in_force, passes, &bar).await?;
     drop(bar);
     for line in excluded {
-        eprintln!("muster: {line}");
+        output::report(line);
     }
     Ok(recording)
 }

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use muster_view::page::Frame;
 use muster_view::web::Site;
+use muster_viewer::output;
 use muster_viewer::server::Server;
 
 use crate::commands::top::Source;
@@ -24,7 +25,6 @@ pub struct UiArgs {
 /// Serves until Ctrl-C. 0 = ended, 1 = no cluster or no port, 2 = input that cannot be read.
 ///
 /// Errors: the first look at the cluster fails; the port is taken.
-#[expect(clippy::print_stderr, reason = "where the page is must be seen")]
 pub async fn run(args: UiArgs) -> anyhow::Result<ExitCode> {
     let live = args.source.is_live();
     let frame = Frame {
@@ -35,7 +35,8 @@ pub async fn run(args: UiArgs) -> anyhow::Result<ExitCode> {
     let mut overview = args.source.look().await?;
     let server = Server::bind(args.port, Site::new(&overview, &frame))
         .with_context(|| format!("listen on 127.0.0.1:{}", args.port))?;
-    eprintln!("muster: the page is at http://{}/; Ctrl-C ends it", server.address().context("read the address")?);
+    let address = server.address().context("read the address")?;
+    output::report(format_args!("the page is at http://{address}/; Ctrl-C ends it"));
     let shown = server.shown();
     thread::spawn(move || server.run());
     let end = tokio::signal::ctrl_c();

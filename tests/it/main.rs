@@ -37,4 +37,6 @@ mod serving;
 #[cfg(test)]
 mod tidy;
 #[cfg(test)]
+mod unread;
+#[cfg(test)]
 mod unwitnessed;

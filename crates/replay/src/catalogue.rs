@@ -221,9 +221,16 @@ impl Catalogue {
     /// That no type meets the requirements of a pool, with those that none meets even alone.
     pub(crate) fn no_type_meets(&self, of: &NodePool) -> String {
         let types = self.all(&ClassTemplate::default());
-        let later = [keys::ZONE, keys::CAPACITY_TYPE, keys::ZONE_ID, keys::REGION, keys::EBS_ZONE];
+        let later = [keys::ZONE_ID, keys::REGION, keys::EBS_ZONE];
         let is_met = |requirement: &NodeRequirement| {
             let key = requirement.key.as_str();
+            let is_allowed = |value: &str| pool::allows(requirement, Some(value));
+            if key == keys::CAPACITY_TYPE {
+                return CapacityType::ALL.into_iter().any(|one| is_allowed(one.as_str()));
+            }
+            if key == keys::ZONE {
+                return self.zones.is_empty() || self.zones.iter().any(|zone| is_allowed(zone));
+            }
             // A key that no type has and nothing is known of is the pool's own.
             let is_known = keys::is_known(key) || types.values().any(|known| known.labels.contains_key(key));
             !is_known

@@ -20,6 +20,7 @@ use muster_api::conventions::Object;
 use muster_api::crd::{EC2NodeClass, Gang, NodeBatch, NodePool, ProvisioningRequest};
 use muster_api::dra::Devices;
 use muster_api::volumes::Volumes;
+use muster_core::reason::bounded;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -32,6 +33,8 @@ pub const MAX_NODES: usize = 100_000;
 pub const MAX_OBJECTS: usize = 2_000_000;
 /// Most bytes of all texts together.
 pub const MAX_BYTES: usize = 1 << 30;
+/// Characters of a text that are repeated in an error.
+const SHOWN: usize = 100;
 
 /// A text and what it is called in messages.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +55,14 @@ pub enum ReadError {
         name: String,
         /// What is wrong and where.
         message: String,
+    },
+    /// Words alone, as of a command that failed.
+    #[error("read {name}: no Kubernetes objects, but {text:?}")]
+    Words {
+        /// The text's name.
+        name: String,
+        /// How it begins.
+        text: String,
     },
     /// More than the reader takes.
     #[error("dump has more than {limit} {what}")]
@@ -130,7 +141,7 @@ pub struct Dump {
 
 /// Reads texts into one dump.
 ///
-/// Errors: a text that is neither YAML nor JSON, or more than the reader takes.
+/// Errors: a text that is neither YAML nor JSON, more than the reader takes, or words alone.
 pub fn read(inputs: &[Input<'_>]) -> Result<Dump, ReadError> {
     let bytes = inputs.iter().fold(0_usize, |sum, input| sum.saturating_add(input.text.len()));
     if bytes > MAX_BYTES {
@@ -142,6 +153,10 @@ pub fn read(inputs: &[Input<'_>]) -> Result<Dump, ReadError> {
             continue;
         }
         let documents = parse(input)?;
+        if let [Value::String(text)] = documents.as_slice() {
+            let text = bounded(text, SHOWN).into_owned();
+            return Err(ReadError::Words { name: input.name.to_owned(), text });
+        }
         for (index, document) in documents.into_iter().enumerate() {
             dump.add(document, &format!("document {} of {}", index + 1, input.name))?;
         }

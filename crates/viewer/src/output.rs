@@ -1,5 +1,6 @@
-//! Standard output of commands.
+//! Standard output and standard error of commands.
 
+use std::fmt::Display;
 use std::io::{self, Write as _};
 
 /// Writes a text. A reader that has seen enough, such as `head`, is no failure.
@@ -11,4 +12,9 @@ pub fn write(text: &str) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }
+}
+
+/// Writes a line for a person to standard error. Where nobody can read it the command goes on, and its exit code is what it was.
+pub fn report(line: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "muster: {line}");
 }

@@ -343,7 +343,7 @@ fn readable(metadata: &Value) -> ObjectMeta {
 fn check_pod(pod: &Pod) -> Result<(), String> {
     convert::shape_of_pod(pod).map_err(|error| describe(&error, ""))?;
     convert::usage(pod).map_err(|error| describe(&error, ""))?;
-    let Some(spec) = &pod.spec else { return Ok(()) };
+    let Some(spec) = &pod.spec else { return Err("spec: is missing".to_owned()) };
     check_spec(spec, "")?;
     // What stands on a node holds its capacity, whatever it asked for.
     if spec.node_name.is_some() {

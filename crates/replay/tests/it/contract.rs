@@ -321,18 +321,17 @@ fn fields_that_pools_and_classes_do_not_have_are_named_and_the_rest_counts() {
 
 #[test]
 fn the_requirement_that_no_type_meets_is_named() {
-    let none = pool(|spec| {
-        spec["template"]["spec"]["requirements"] = json!([
-            {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
-            {"key": "muster.dev/instance-family", "operator": "In", "values": ["x9", "x10"]},
-        ]);
-    });
-    let (document, _) = planned(&[none, pod(0, "1", |_| {})]);
-    assert_eq!(
-        document["ignored"][0]["why"],
-        "spec.template.spec.requirements: no type of the catalogue fake meets all of them, and none requirements[1]: \
-         muster.dev/instance-family In [x9, x10]"
-    );
+    for key in ["muster.dev/instance-family", "muster.dev/capacity-type", "topology.kubernetes.io/zone"] {
+        let none = pool(|spec| {
+            spec["template"]["spec"]["requirements"] = json!([
+                {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+                {"key": key, "operator": "In", "values": ["x9", "x10"]},
+            ]);
+        });
+        let (document, _) = planned(&[none, pod(0, "1", |_| {})]);
+        let why = "spec.template.spec.requirements: no type of the catalogue fake meets all of them, and none requirements[1]: ";
+        assert_eq!(document["ignored"][0]["why"], format!("{why}{key} In [x9, x10]"));
+    }
 }
 
 #[test]

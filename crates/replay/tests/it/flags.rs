@@ -116,3 +116,11 @@ fn the_built_in_table_agrees_with_the_list_prices() {
     let priced = catalogue.types.keys().filter(|name| muster_core::offering::on_demand_price(name).is_some()).count();
     assert_eq!(priced, 15);
 }
+
+#[test]
+fn words_in_the_place_of_a_dump_are_an_error_that_repeats_them() {
+    let error = run("The connection to the server localhost:8080 was refused\n", |_| {}).unwrap_err();
+    assert!(error.contains("dump.yaml") && error.contains("localhost:8080 was refused"), "{error}");
+    let long = run(&"word ".repeat(10_000), |_| {}).unwrap_err();
+    assert!(long.len() < 500, "{} bytes", long.len());
+}
