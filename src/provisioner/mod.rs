@@ -134,7 +134,7 @@ pub struct Context {
     held: Mutex<Option<collect::Held>>,
     /// Nodes for pods of no gang that are kept since nobody saw their pods or Nodes go.
     kept: Mutex<Option<muster_core::batch::Kept>>,
-    /// What pools say that EC2 has no capacity for now, by pool.
+    /// Why pools pause with launches for pods of no gang, by pool.
     fruitless: Mutex<BTreeMap<String, String>>,
     /// What holds for all decisions about batches.
     batch_settings: muster_core::batch::Settings,
@@ -450,7 +450,7 @@ impl Context {
         kept.as_ref().filter(|kept| kept.pools.contains(pool)).map(ToString::to_string)
     }
 
-    /// Remembers which pools pause since EC2 had no capacity, for their status.
+    /// Remembers which pools pause since launches brought no node, for their status.
     fn pause(&self, pools: BTreeMap<String, String>) {
         *self.fruitless.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = pools;
     }

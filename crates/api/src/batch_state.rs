@@ -16,6 +16,7 @@ use muster_core::model::names::{InstanceId, ObjectKey, ResourceName};
 use muster_core::model::resources::{CPU, Resources};
 use muster_core::model::units::Quantity;
 
+use crate::convert;
 use crate::crd::{
     BatchAttempt, BatchBilling, BatchCandidate, BatchExcluded, BatchFilling, BatchHold, BatchInstance, BatchLoss,
     BatchOverride, BatchReserve, BatchShare, Fill, FillingPods, GangRef, IntOrQuantity, NodeBatch, NodeBatchStatus,
@@ -320,6 +321,7 @@ fn attempt(one: &BatchAttempt, unknown: &mut Unknown) -> Attempt {
             }
         },
         image: one.image.clone(),
+        taints: one.taints.iter().filter_map(convert::taint).collect(),
         template: one.template.clone(),
         parameters,
         token: one.token.clone(),
@@ -545,6 +547,7 @@ fn write_attempt(one: &Attempt) -> Result<BatchAttempt, serde_json::Error> {
         block: one.reservation.as_ref().is_some_and(|target| target.block),
         way: way_word(one.way).to_owned(),
         image: one.image.clone(),
+        taints: one.taints.iter().map(convert::write_taint).collect(),
         template: one.template.clone(),
         parameters,
         token: one.token.clone(),

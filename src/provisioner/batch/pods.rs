@@ -46,7 +46,7 @@ pub(in crate::provisioner) struct Pods {
     announced: Announced,
     /// What became of purchases. `None`: what the statuses of the pools say has not been read since the lease was won.
     purchases: Option<Purchases>,
-    /// What became of launches that EC2 had no capacity for. `None`: what the pools' conditions say has not been read yet.
+    /// What became of launches that brought no node. `None`: what the pools' conditions say has not been read yet.
     fruitless: Option<Fruitless>,
     /// Pods for which there is capacity and that kube-scheduler puts nowhere.
     disputes: Disputes,
@@ -222,7 +222,7 @@ impl Pods {
         }
     }
 
-    /// Looks for which launches EC2 had no capacity.
+    /// Looks which launches brought no node.
     fn look_at_launches(&mut self, context: &Context, state: &State) -> Fruitless {
         let now = context.clock.now();
         let pauses =

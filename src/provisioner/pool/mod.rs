@@ -76,7 +76,7 @@ fn view(context: &Context, state: &State, pool: &NodePool, ledger: &Ledger) -> O
 
 /// Condition, and event, of a pool of which more nodes look empty, or are missing, than is credible.
 const KEPT: &str = "EmptinessHeld";
-/// Condition of a pool that pauses with launches for pods of no gang since EC2 had no capacity for them.
+/// Condition of a pool that pauses with launches for pods of no gang since the last ones brought no node.
 pub(in crate::provisioner) const PAUSED: &str = "LaunchesPaused";
 
 async fn write_status(

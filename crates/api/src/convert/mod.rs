@@ -224,12 +224,22 @@ fn non_empty<'a>(text: Option<&'a str>, default: &'a str) -> &'a str {
 }
 
 /// `None` for an effect that kube-scheduler does not act on.
-fn taint(taint: &k8s::Taint) -> Option<Taint> {
+pub(crate) fn taint(taint: &k8s::Taint) -> Option<Taint> {
     Some(Taint {
         key: Arc::from(taint.key.as_str()),
         value: Arc::from(taint.value.as_deref().unwrap_or_default()),
         effect: effect(&taint.effect)?,
     })
+}
+
+/// As the API server has it.
+pub(crate) fn write_taint(taint: &Taint) -> k8s::Taint {
+    k8s::Taint {
+        key: taint.key.to_string(),
+        value: (!taint.value.is_empty()).then(|| taint.value.to_string()),
+        effect: taint.effect.to_string(),
+        time_added: None,
+    }
 }
 
 fn effect(text: &str) -> Option<TaintEffect> {

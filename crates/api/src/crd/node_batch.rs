@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -342,6 +343,9 @@ pub struct BatchAttempt {
     /// Image all nodes boot, later replacements too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// Taints that the NodePool gave nodes for good then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<Taint>,
     /// Launch template id; known once it is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,

@@ -146,6 +146,7 @@ pub(super) fn begin_any(
         way: if by_run { LaunchWay::Run } else { LaunchWay::Fleet },
         // Without an image the template says why.
         image: supply.image(&ranked.pool, &candidate.instance_type),
+        taints: supply.taints(Some(&ranked.pool)),
         template: None,
         parameters: None,
         token: None,

@@ -158,7 +158,7 @@ pub trait Supply {
     fn join(&self, pool: Option<&str>) -> JoinClocks;
     /// Extended resources every node of the batch must offer.
     fn devices(&self, status: &BatchStatus) -> Vec<(ResourceName, i64)>;
-    /// Taints nodes of a pool keep.
+    /// Taints that a pool gives its nodes for good, as of now.
     fn taints(&self, pool: Option<&str>) -> Vec<Taint>;
     /// How long nodes of a pool stay idle; `None`: for ever.
     fn consolidate_after(&self, pool: Option<&str>) -> Option<SignedDuration>;

@@ -20,6 +20,7 @@ pub(crate) fn attempt() -> Attempt {
         reservation: None,
         way: LaunchWay::Fleet,
         image: None,
+        taints: Vec::new(),
         template: None,
         parameters: None,
         token: None,

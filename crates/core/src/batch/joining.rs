@@ -138,7 +138,7 @@ fn joiners(
     let late = late_labels(case, status);
     let booking = late.get(case.world.settings.keys.booking);
     let expected = devices::of_batch(case, status);
-    let permanent = case.world.supply.taints(status.node_pool.as_deref());
+    let permanent = permanent(case, status);
     let launches: BTreeMap<u32, Timestamp> = status
         .attempts
         .iter()
@@ -342,6 +342,13 @@ fn all_ready(case: &Case<'_>, mut status: BatchStatus) -> Step<Turn> {
     status.deadline = booked.then(|| later(case.now(), BOOKED_SECONDS));
     status.message = Some("all nodes ready; waiting for the gang".to_owned());
     Ok(Turn::write(status))
+}
+
+/// Taints that nodes of the batch keep: those that they were launched with, and those that their pool gives by now.
+pub(super) fn permanent(case: &Case<'_>, status: &BatchStatus) -> Vec<Taint> {
+    let launched = status.attempts.iter().filter(|one| Some(&*one.node_pool) == status.node_pool.as_deref());
+    let now = case.world.supply.taints(status.node_pool.as_deref());
+    launched.flat_map(|attempt| &attempt.taints).cloned().chain(now).collect()
 }
 
 /// What a node lacks before a member can use it.

@@ -15,6 +15,7 @@ pub(crate) mod collect;
 mod counted;
 pub(crate) mod decision;
 mod devices;
+mod emptying;
 mod events;
 #[cfg(test)]
 pub(crate) mod fixtures;

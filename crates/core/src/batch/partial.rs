@@ -11,25 +11,20 @@ use super::candidates::{Size, begin_any};
 use super::case::{Case, FAILURES, Step, Stop, Turn, done, keeps_failing, later, report};
 use super::counted::counted;
 use super::decision::{BatchEvent, Before, Change, Converge, Failure, Note, Requeue, Scratch};
+use super::emptying::leave;
 use super::join::{JoinCause, describe_failures};
-use super::joining::{LOOK_SECONDS, has_ended, lacks};
-use super::occupants::{KUBELET_RETURNS, is_stuck, pods_on};
-use super::parting::{SETTLE_SECONDS, is_kept};
+use super::joining::{LOOK_SECONDS, has_ended, lacks, permanent};
+use super::parting::is_kept;
 use super::pending::without_fleets;
 use super::{devices, launch, owner, progress, repair, rollback, teardown};
 use crate::ec2::error::{Next, classify};
 use crate::ec2::seen::{Instance, InstanceState};
-use crate::fit;
 use crate::model::batch::{
     AttemptOutcome, Batch, BatchMember, BatchOffer, BatchPhase, BatchStatus, Loss, LossCause, MemberState,
 };
 use crate::model::event::GangEvent;
-use crate::model::gang::Pod;
 use crate::model::launch::{CapacityType, MAX_OVERRIDES, Pool as Offering};
-use crate::model::names::{InstanceId, NodeName};
-use crate::model::node::Node;
-use crate::model::pauses::SCHEDULER_RETRIES;
-use crate::model::pod::Shape;
+use crate::model::names::InstanceId;
 use crate::offering::exclusion::Exclusion;
 use crate::offering::price::is_near;
 use crate::offering::rank::{Candidate, Excluded, Ranked, Ranking};
@@ -463,7 +458,7 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
     let after = |at: Timestamp, pause: SignedDuration| at.saturating_add(pause).unwrap_or(Timestamp::MAX);
     let not_before = case.no_clock_ends_before(launched, status);
     let of_type = supply.devices(status);
-    let permanent = supply.taints(status.node_pool.as_deref());
+    let permanent = permanent(case, status);
     let unregistered = case.world.settings.keys.unregistered;
     // A template for several types has none of the labels in which they differ.
     let several = status.last().is_some_and(|attempt| !attempt.overrides.is_empty());
@@ -509,7 +504,7 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
                 Some(labels) if !labels.is_empty() => {
                     joined.edits.push(Converge::Label { node: node.name.to_string(), labels });
                 }
-                Some(_) if has_taint(node, unregistered) => {
+                Some(_) if node.has_taint(unregistered) => {
                     joined.edits.push(Converge::Untaint { node: node.name.to_string(), key: unregistered });
                 }
                 // Nobody may use it before it has them.
@@ -538,186 +533,4 @@ fn join(case: &Case<'_>, status: &mut BatchStatus, seen: Option<&[Instance]>) ->
         }
     }
     joined
-}
-
-fn has_taint(node: &Node, key: &str) -> bool {
-    node.taints.iter().any(|taint| *taint.key == *key)
-}
-
-/// What emptiness came to.
-struct Emptied {
-    edits: Vec<Converge>,
-    /// Nodes that nobody stands on.
-    gone: BTreeSet<InstanceId>,
-    /// Nodes without a kubelet, which can never end the pods that were deleted there.
-    dead: BTreeSet<InstanceId>,
-    /// Why it is not known who stands on the others that look empty.
-    failed: Option<Failure>,
-    until: Timestamp,
-}
-
-/// Nodes that nothing but DaemonSets, mirrors and finished pods stand on go after `consolidateAfter`: tainted, looked at once
-/// more without the cache, terminated. A pod that comes meanwhile keeps its node, and so does one that waits and fits. Where the kubelet
-/// is gone pods that are being deleted keep a node for five minutes.
-fn leave(case: &Case<'_>, status: &mut BatchStatus, scratch: &mut Scratch) -> Step<Emptied> {
-    let now = case.now();
-    let disrupted = case.world.settings.keys.disrupted;
-    let mut emptied = Emptied {
-        edits: Vec::new(),
-        gone: BTreeSet::new(),
-        dead: BTreeSet::new(),
-        failed: None,
-        until: later(now, 30),
-    };
-    let pool = status.node_pool.clone();
-    let quiet = if case.batch.deleting {
-        Some(SignedDuration::ZERO)
-    } else {
-        case.world.supply.consolidate_after(pool.as_deref())
-    };
-    let Occupied { busy, stuck } = occupied(case, status);
-    let mut last_look = Vec::new();
-    let mut waiting: Option<BTreeMap<&Shape, bool>> = None;
-    let mut awaited = |node: &Node, since: Timestamp| {
-        let waiting = waiting.get_or_insert_with(|| waiting_shapes(case));
-        is_awaited(case, node, waiting, now.duration_since(since) >= SCHEDULER_RETRIES)
-    };
-    let kept = |id: &InstanceId| is_kept(case, &case.memory.witnessed, id);
-    for instance in status.instances.iter_mut().filter(|one| one.state == MemberState::Ready && !one.is_lost(now)) {
-        let Some(node) = case.node_of(instance) else { continue };
-        // As long as it is kept for the pods that it was launched for it is not empty: what is not there yet comes, or is seen not to.
-        // One that this process never saw Ready has no end of that, and takes nobody.
-        let awaits = case.world.snapshot.awaiting.get(&node.name).is_some_and(|one| {
-            let ends = node.ready || one.until.is_some();
-            ends && one.holds(case.world.now_real) && one.could_come_to(&node.allocatable) && !case.batch.deleting
-        });
-        let pause = quiet.filter(|_| !busy.contains(node.name.as_str()) && !kept(&instance.id) && !awaits);
-        let Some(pause) = pause else {
-            if has_taint(node, disrupted) {
-                emptied.edits.push(Converge::Untaint { node: node.name.to_string(), key: disrupted });
-            }
-            instance.leaving_since = None;
-            instance.empty_since = None;
-            continue;
-        };
-        let is_dead = stuck.contains(node.name.as_str());
-        let pause = if is_dead { pause.max(KUBELET_RETURNS) } else { pause };
-        let since = *instance.empty_since.get_or_insert(now);
-        let due = since.saturating_add(pause).unwrap_or(Timestamp::MAX);
-        if due > now {
-            emptied.until = emptied.until.min(due);
-        } else if !has_taint(node, disrupted) {
-            // Perhaps somebody took it off, and pods may have come since.
-            instance.leaving_since = None;
-            if awaited(node, since) {
-                emptied.until = emptied.until.min(later(now, 10));
-            } else {
-                let (node, instance) = (node.name.to_string(), instance.id.clone());
-                emptied.edits.push(Converge::Taint { node, instance, key: disrupted });
-                emptied.until = emptied.until.min(later(now, 2));
-            }
-        } else {
-            let at = *instance.leaving_since.get_or_insert(now);
-            let settled = later(at, SETTLE_SECONDS);
-            if !is_dead && !case.batch.deleting && awaited(&without(node, disrupted), since) {
-                // It waits since the taint, and only for that.
-                emptied.edits.push(Converge::Untaint { node: node.name.to_string(), key: disrupted });
-                instance.leaving_since = None;
-            } else if settled > now {
-                emptied.until = emptied.until.min(settled);
-            } else if is_dead {
-                // What the API server has there is known to be deleted.
-                emptied.dead.insert(instance.id.clone());
-            } else {
-                last_look.push((instance.id.clone(), node.name.to_string()));
-            }
-        }
-    }
-    if last_look.is_empty() {
-        scratch.failed_lists = 0;
-        return Ok(emptied);
-    }
-    // Whom the API server does not show stays, and holds up no other node.
-    if let Some(again) =
-        scratch.listed.map(|at| later(at, LOOK_SECONDS)).filter(|again| scratch.failed_lists > 0 && *again > now)
-    {
-        emptied.until = emptied.until.min(again);
-        return Ok(emptied);
-    }
-    let held: BTreeSet<String> = match case.occupied(last_look.iter().map(|(_, node)| node.clone()).collect()) {
-        Ok(held) => held.into_iter().collect(),
-        Err(Stop::Failed { failure, .. }) => {
-            (scratch.listed, scratch.failed_lists) = (Some(now), scratch.failed_lists.saturating_add(1));
-            emptied.failed = Some(failure);
-            emptied.until = emptied.until.min(later(now, LOOK_SECONDS));
-            return Ok(emptied);
-        }
-        Err(stop) => return Err(stop),
-    };
-    scratch.failed_lists = 0;
-    for (id, node) in last_look {
-        if held.contains(&node) {
-            emptied.edits.push(Converge::Untaint { node, key: disrupted });
-            if let Some(instance) = status.instances.iter_mut().find(|one| one.id == id) {
-                instance.leaving_since = None;
-                instance.empty_since = None;
-            }
-        } else {
-            emptied.gone.insert(id);
-        }
-    }
-    Ok(emptied)
-}
-
-/// The node as it is without a taint.
-fn without(node: &Node, key: &str) -> Node {
-    let mut node = node.clone();
-    node.taints.retain(|taint| *taint.key != *key);
-    node
-}
-
-/// What nodes of a batch hold.
-struct Occupied {
-    /// Those that hold a pod, or are planned to.
-    busy: BTreeSet<String>,
-    /// Those that are not Ready and hold pods that are being deleted.
-    stuck: BTreeSet<String>,
-}
-
-fn occupied(case: &Case<'_>, status: &BatchStatus) -> Occupied {
-    let snapshot = case.world.snapshot;
-    let there = pods_on(case, status);
-    let (stuck, bound): (Vec<&Pod>, Vec<&Pod>) = there.into_iter().partition(|pod| is_stuck(case, pod));
-    let on = |pods: Vec<&Pod>| pods.iter().filter_map(|pod| pod.node.as_ref().map(ToString::to_string)).collect();
-    let (stuck, bound): (BTreeSet<String>, BTreeSet<String>) = (on(stuck), on(bound));
-    let is_assigned = |name: &str| snapshot.assignments.get(&NodeName::from(name)).is_some_and(|all| !all.is_empty());
-    let planned = status.node_names().filter(|name| case.standing.is_nominated(name) || is_assigned(name));
-    let busy = bound.into_iter().chain(planned.map(str::to_owned)).collect();
-    Occupied { busy, stuck }
-}
-
-/// What pods of no gang ask for that wait for a node, each with whether kube-scheduler may not have tried one of them yet: it has
-/// only just come, and was not refused.
-fn waiting_shapes<'a>(case: &Case<'a>) -> BTreeMap<&'a Shape, bool> {
-    let waits = |pod: &&Arc<Pod>| {
-        let profile = pod.ours || !pod.foreign.is_other();
-        profile && !pod.daemon && pod.foreign_gate.is_none() && pod.claims.awaits.is_none()
-    };
-    let now = case.world.now_real;
-    let has_come = |pod: &Pod| pod.created.is_some_and(|created| now.duration_since(created) < SCHEDULER_RETRIES);
-    let mut shapes: BTreeMap<&Shape, bool> = BTreeMap::new();
-    for pod in case.world.snapshot.pods.unplaced().filter(waits) {
-        let Ok(shape) = pod.shape.as_deref() else { continue };
-        *shapes.entry(shape).or_default() |= has_come(pod) && !pod.is_unschedulable();
-    }
-    shapes
-}
-
-/// Whether the node would hold a pod that waits: kube-scheduler may be about to bind it here. `was_tried`: the node has been empty for
-/// so long that it has tried all pods meanwhile but those that have only just come. Whom it refused then it refuses for a reason
-/// that nobody else knows, and such a pod would keep every node for ever.
-fn is_awaited(case: &Case<'_>, node: &Node, waiting: &BTreeMap<&Shape, bool>, was_tried: bool) -> bool {
-    let Some(entry) = case.world.snapshot.nodes.get(&node.name) else { return false };
-    let counted = waiting.iter().filter(|(_, has_come)| !was_tried || **has_come);
-    counted.map(|(shape, _)| shape).any(|shape| fit::fits(shape, node, &entry.usage).is_ok())
 }

@@ -1,6 +1,7 @@
 //! What there is: pods, nodes, gangs and the snapshot that holds them, with the units and names they are stated in.
 
 pub mod attached;
+pub mod attempt;
 pub mod batch;
 pub mod booking;
 pub(crate) mod class;

@@ -56,6 +56,12 @@ impl Node {
         instance_of(self.provider_id.as_deref()?)
     }
 
+    /// Whether it has a taint of this key.
+    #[must_use]
+    pub fn has_taint(&self, key: &str) -> bool {
+        self.taints.iter().any(|taint| *taint.key == *key)
+    }
+
     /// Whether it is the Node of this instance. A name alone does not say so: one made of an address comes back with it.
     #[must_use]
     pub fn is_of(&self, instance: &InstanceId) -> bool {

@@ -1,10 +1,14 @@
-//! Launches for pods of no gang that EC2 has no capacity for: how soon the next is tried.
+//! Launches for pods of no gang that bring no node, since EC2 has no capacity or ends what it launched: how soon the next is tried.
 //!
 //! What lacks capacity is left alone for some minutes, and then another type, zone or capacity type is asked for: of hundreds there is
 //! always one that was not asked for lately, so that this alone is no throttle. So launches in vain are counted by pool. After the
 //! first, one launch at a time is tried for the pods that got nothing; after three in a row the pool pauses for them, longer each
 //! time. Pods that no launch of the pool was in vain for are not concerned, and neither is any other pool. As soon as EC2 launches
-//! anything for the pods that got nothing all is forgotten.
+//! anything for the pods that got nothing all is forgotten, but for one cause:
+//!
+//! Instances that end before any of their launch is a node are a launch in vain too: a key that EC2 may not use for the volumes, user
+//! data that powers off, an account that ends what it does not know. EC2 launches those every time, and they are billed: there it takes
+//! a node that registers, and until one does one launch at a time is under way.
 //!
 //! It is not written down: whoever wins the lease begins with a pause where the condition of the pool says that there was one.
 
@@ -13,7 +17,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::batch::{Batch, BatchPhase, Owner};
+use crate::model::batch::{AttemptOutcome, Batch, BatchMember, BatchPhase, LossCause, MemberState, Owner};
 use crate::model::moment::moment;
 use crate::model::pauses::{after, doubled};
 
@@ -44,6 +48,10 @@ struct OfPool {
     until: Option<Timestamp>,
     /// Classes of pods that got nothing, and when last. `None`: it is not known of which this is so, as after a change of the leader.
     classes: Option<BTreeMap<Arc<str>, Timestamp>>,
+    /// Instances of one ended before they were nodes: what EC2 launches says nothing, what registers does.
+    ended: bool,
+    /// It was so of the last.
+    last_ended: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -54,6 +62,29 @@ struct Open {
     begun: Option<Timestamp>,
     /// When EC2 answered to the last of its calls.
     answered: Option<Timestamp>,
+    /// Whether EC2 launched anything.
+    launched: bool,
+    /// EC2 took an instance.
+    taken: bool,
+    /// An instance did not join in its time.
+    late: bool,
+}
+
+/// What came of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// EC2 has not answered yet to what it asks for.
+    Asks,
+    /// EC2 had nothing.
+    Nothing,
+    /// Instances that are no nodes yet.
+    Boots,
+    /// A node.
+    Registered,
+    /// Instances that EC2 took, and never a node.
+    Ended,
+    /// Somebody deleted it, or its nodes were given up: others judge that.
+    Unknown,
 }
 
 impl OfPool {
@@ -71,8 +102,8 @@ impl Fruitless {
     /// launch is tried soon, and after it the pause is a long one.
     #[must_use]
     pub fn taken_over(pausing: impl IntoIterator<Item = Arc<str>>, now: Timestamp) -> Self {
-        let row =
-            || OfPool { in_a_row: AT_ONCE + 3, noticed: Some(now), until: Some(after(now, FIRST)), classes: None };
+        let (noticed, until) = (Some(now), Some(after(now, FIRST)));
+        let row = || OfPool { in_a_row: AT_ONCE + 3, noticed, until, ..OfPool::default() };
         Self { pools: pausing.into_iter().map(|pool| (pool, row())).collect(), ..Self::default() }
     }
 
@@ -89,30 +120,42 @@ impl Fruitless {
             if self.over.contains(&batch.uid) {
                 continue;
             }
-            let Some(seen) = Open::of(batch) else { continue };
-            let status = &batch.status;
-            if !status.instances.is_empty() || !status.replaced.is_empty() {
-                self.open.remove(&batch.uid);
-                self.over.insert(batch.uid.clone());
-                self.came(&seen);
-            } else if status.phase == BatchPhase::Terminating {
-                self.open.remove(&batch.uid);
-                self.over.insert(batch.uid.clone());
-                self.failed(&seen, now);
-            } else {
+            let Some(mut seen) = Open::of(batch) else { continue };
+            let known = self.open.get(&batch.uid);
+            let was_launched = known.is_some_and(|known| known.launched);
+            // Lost instances are forgotten one after the other.
+            if let Some(known) = known {
+                seen.launched |= known.launched;
+                seen.taken |= known.taken;
+                seen.late |= known.late;
+            }
+            let fate = fate(batch, &seen);
+            match fate {
+                Fate::Asks => {}
+                Fate::Nothing => self.failed(&seen, false, now),
+                Fate::Boots if was_launched => {}
+                Fate::Boots | Fate::Unknown => self.came(&seen, false),
+                Fate::Registered => self.came(&seen, true),
+                Fate::Ended => self.failed(&seen, true, now),
+            }
+            if matches!(fate, Fate::Asks | Fate::Boots) {
                 self.open.insert(batch.uid.clone(), seen);
+            } else {
+                self.open.remove(&batch.uid);
+                self.over.insert(batch.uid.clone());
             }
         }
         // One that went before anybody saw it end brought nothing.
         let gone: Vec<String> = self.open.keys().filter(|uid| !there.contains(*uid)).cloned().collect();
         for open in gone.iter().filter_map(|uid| self.open.remove(uid)).collect::<Vec<_>>() {
-            self.failed(&open, now);
+            self.failed(&open, open.launched, now);
         }
         self.over.retain(|uid| there.contains(uid));
         self.pools.retain(|pool, _| pools.contains(pool));
     }
 
-    fn failed(&mut self, open: &Open, now: Timestamp) {
+    /// `ended`: EC2 launched something.
+    fn failed(&mut self, open: &Open, ended: bool, now: Timestamp) {
         if open.calls == 0 {
             // EC2 was asked for nothing.
             return;
@@ -126,6 +169,8 @@ impl Fruitless {
         if let Some(classes) = &mut row.classes {
             classes.extend(open.classes.iter().map(|class| (Arc::clone(class), now)));
         }
+        row.ended |= ended;
+        row.last_ended = ended;
         if same {
             return;
         }
@@ -138,8 +183,9 @@ impl Fruitless {
         });
     }
 
-    fn came(&mut self, open: &Open) {
-        let Some(row) = self.pools.get(&open.pool) else { return };
+    /// EC2 launched something, or it is a node by now.
+    fn came(&mut self, open: &Open, registered: bool) {
+        let Some(row) = self.pools.get(&open.pool).filter(|row| registered || !row.ended) else { return };
         // Where the pause was taken over, all that serves is seen for the first time, and most of it was there before.
         let is_old = row.classes.is_none() && open.answered.is_some_and(|answered| row.noticed >= Some(answered));
         if !is_old && open.classes.iter().any(|class| row.concerns(class)) {
@@ -178,7 +224,7 @@ impl Fruitless {
     ) -> bool {
         let Some(row) = self.pools.get(pool).filter(|row| row.concerns(class)) else { return false };
         let tries = |batch: &Batch| {
-            let tried = Open::of(batch).filter(|open| *open.pool == *pool && is_undecided(batch));
+            let tried = Open::of(batch).filter(|open| *open.pool == *pool && is_undecided(batch, row.ended));
             tried.is_some_and(|open| open.classes.iter().any(|class| row.concerns(class)))
         };
         row.pauses(now) || batches.any(tries)
@@ -205,12 +251,27 @@ impl Fruitless {
         launches.iter().enumerate().map(|(index, one)| since(one).is_none() || chosen(index, one.0)).collect()
     }
 
-    /// What the condition of a pool says from its first pause until EC2 launches something: also between two pauses, so that whoever
+    /// What the condition of a pool says from its first pause until a launch ends it: also between two pauses, so that whoever
     /// wins the lease then does not begin to count again.
     #[must_use]
     pub fn says(&self, pool: &str) -> Option<String> {
         let row = self.pools.get(pool)?;
-        Some(format!("EC2 had no capacity for {} launches in a row; {}", row.in_a_row, tried_after(row.until?)))
+        let then = tried_after(row.until?);
+        Some(if row.ended {
+            format!("{} launches in a row brought no node, {}; {then}", row.in_a_row, self.why(pool))
+        } else {
+            format!("EC2 had no capacity for {} launches in a row; {then}", row.in_a_row)
+        })
+    }
+
+    /// Why the last launch of a pool was in vain, for a person.
+    #[must_use]
+    pub fn why(&self, pool: &str) -> &'static str {
+        if self.pools.get(pool).is_some_and(|row| row.last_ended) {
+            "since instances of the last ended before they registered"
+        } else {
+            "since EC2 had no capacity for the last"
+        }
     }
 
     /// Launches in vain in a row.
@@ -229,25 +290,60 @@ fn is_followed(batch: &Batch) -> bool {
     batch.spec.partial && batch.spec.owner == Owner::Pods && batch.newer.is_none()
 }
 
-/// Whether EC2 has not answered yet to anything the batch asks for.
-fn is_undecided(batch: &Batch) -> bool {
+/// Whether EC2 has not answered yet to anything the batch asks for; or, if nodes are waited for, whether it has none yet.
+fn is_undecided(batch: &Batch, waits_for_nodes: bool) -> bool {
     let status = &batch.status;
+    let asks = matches!(status.phase, BatchPhase::Pending | BatchPhase::Launching);
     is_followed(batch)
-        && matches!(status.phase, BatchPhase::Pending | BatchPhase::Launching)
-        && status.instances.is_empty()
         && !batch.deleting
+        && match Open::of(batch).map_or(Fate::Unknown, |seen| fate(batch, &seen)) {
+            Fate::Asks => asks,
+            Fate::Boots => waits_for_nodes,
+            Fate::Nothing | Fate::Registered | Fate::Ended | Fate::Unknown => false,
+        }
+}
+
+/// What came of a batch so far. `known`: what was seen of it, also what it does not show any more.
+fn fate(batch: &Batch, known: &Open) -> Fate {
+    let status = &batch.status;
+    let is_node = |one: &BatchMember| one.registered.is_some() || one.state == MemberState::Ready;
+    let won = status.last().is_some_and(|attempt| attempt.outcome == AttemptOutcome::Won);
+    let over = status.phase == BatchPhase::Terminating;
+    match (status.instances.is_empty(), status.replaced.is_empty()) {
+        _ if status.members().any(is_node) => Fate::Registered,
+        (false, _) | (_, false) if batch.deleting => Fate::Unknown,
+        (false, _) => Fate::Boots,
+        (true, false) if known.taken => Fate::Ended,
+        (true, false) => Fate::Unknown,
+        // What a new lease holder does not see any more it does not judge.
+        (true, true) if over && won => {
+            if known.launched && !known.late {
+                Fate::Ended
+            } else {
+                Fate::Unknown
+            }
+        }
+        (true, true) if over => Fate::Nothing,
+        (true, true) => Fate::Asks,
+    }
 }
 
 impl Open {
     /// `None` of a batch that no pool offered.
     fn of(batch: &Batch) -> Option<Self> {
         let classes = batch.spec.fillings.iter().flat_map(|filling| &filling.pods);
+        let lost = |is: fn(LossCause) -> bool| {
+            batch.status.members().filter_map(|one| one.loss.as_ref()).any(|loss| is(loss.cause))
+        };
         Some(Self {
             pool: batch.spec.node_pools.first()?.as_str().into(),
             classes: classes.map(|(class, _)| class.as_str().into()).collect(),
             calls: u32::try_from(batch.status.attempts.len()).unwrap_or(u32::MAX),
             begun: batch.status.attempts.first().and_then(|attempt| attempt.started),
             answered: batch.status.last().and_then(|attempt| attempt.ended),
+            launched: batch.status.members().next().is_some(),
+            taken: lost(|cause| cause != LossCause::Join),
+            late: lost(|cause| cause == LossCause::Join),
         })
     }
 }

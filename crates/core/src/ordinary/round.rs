@@ -53,7 +53,7 @@ pub struct Round<'a> {
     pub accelerators: &'a [Arc<str>],
     /// What is known of purchases that kube-scheduler put no pod on.
     pub refusals: &'a SchedulerRefusals,
-    /// What is known of launches that EC2 had no capacity for.
+    /// What is known of launches in vain.
     pub fruitless: &'a Fruitless,
     /// … and of nodes that stand and that it does not accept.
     pub disputes: &'a Disputes,
@@ -379,7 +379,7 @@ fn barred<'a>(
     barred
 }
 
-/// Whether a pool waits with launches for a class since EC2 had no capacity for the last.
+/// Whether a pool waits with launches for a class since the last brought no node.
 fn lacks_capacity(round: &Round<'_>, pool: &str, class: &str) -> bool {
     round.fruitless.keeps_off(pool, class, round.batches.iter().map(AsRef::as_ref), round.now)
 }
@@ -398,8 +398,8 @@ fn one_at_a_time(round: &Round<'_>, outcome: &mut Outcome) {
             continue;
         }
         outcome.cost = outcome.cost.saturating_sub(launch.price);
-        let stated = "one launch at a time is tried, since EC2 had no capacity for the last";
-        let why: Arc<str> = format!("NodePool {}: {stated}", launch.pool).into();
+        let why = round.fruitless.why(&launch.pool);
+        let why: Arc<str> = format!("NodePool {}: one launch at a time is tried, {why}", launch.pool).into();
         let of = |pod| Refusal { pod, cause: Cause::NoOfferFits, why: Arc::clone(&why) };
         outcome.refused.extend(launch.pods.into_iter().map(of));
     }
@@ -698,17 +698,15 @@ fn refusal(
     (cause, all.join("; ").into())
 }
 
-/// Why nothing is launched from a pool that EC2 had no capacity for.
+/// Why nothing is launched from a pool whose last launches brought no node.
 fn no_capacity(round: &Round<'_>, pool: &str, class: &str) -> String {
-    let failed = round.fruitless.in_a_row(pool);
+    let why = round.fruitless.why(pool);
     match round.fruitless.pauses_until(pool, class, round.now) {
         Some(until) => {
-            format!(
-                "EC2 had no capacity for what was launched, {failed} times in a row; {}",
-                fruitless::tried_after(until)
-            )
+            let failed = round.fruitless.in_a_row(pool);
+            format!("{failed} launches in a row brought no node, {why}; {}", fruitless::tried_after(until))
         }
-        None => "another launch is tried now, since EC2 had no capacity for the last".to_owned(),
+        None => format!("another launch is tried now, {why}"),
     }
 }
 

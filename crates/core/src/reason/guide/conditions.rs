@@ -353,11 +353,13 @@ pub(super) const CONDITIONS: [Row; 50] = [
     (
         "LaunchesPaused",
         Of::Condition,
-        "On the NodePool: nothing is launched for pods of no gang that EC2 had no capacity for.",
+        "On the NodePool: nothing is launched for pods of no gang for which the last launches brought no node.",
         "Three launches in a row or more brought nothing; the pauses double up to five minutes, and then one launch is \
          tried. Other pods and pools are not concerned.",
         &[
             "Allow more instance types, zones or capacity types in the NodePool.",
+            "Where instances ended before they registered: the events of the NodeBatch say why EC2 ended them, as a key that it may not \
+             use for the volumes.",
             "Wait: as soon as a launch brings a node the others follow at once.",
         ],
     ),

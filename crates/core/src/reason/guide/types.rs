@@ -190,9 +190,11 @@ pub(super) const TYPES: [Row; 31] = [
     (
         "LaunchesPaused",
         Of::Type,
-        "On the NodePool: True while launches for pods of no gang pause, since EC2 had no capacity for the last ones.",
+        "On the NodePool: True while launches for pods of no gang pause, since the last ones brought no node.",
         "The pause doubles with every launch in vain, up to five minutes, and ends with the first that gets its nodes.",
-        &["Allow more instance types, zones or capacity types in the NodePool, or wait."],
+        &[
+            "Allow more instance types, zones or capacity types in the NodePool, or wait. Where instances ended before they registered, see why EC2 ended them.",
+        ],
     ),
     (
         "Failed",

@@ -123,6 +123,7 @@ pub(super) fn pools(story: Story, rng: &mut ChaCha8Rng) -> Vec<PoolDef> {
         consolidate: (!rng.random_bool(0.1)).then(|| SignedDuration::from_secs(rng.random_range(0..120))),
         foreign: (!rng.random_bool(0.1)).then(|| minutes(1)),
         cpu: None,
+        taints: Vec::new(),
     };
     let count = if blocked { 1 } else { rng.random_range(1..=3) };
     (0..count).map(|number| pool(number, rng)).collect()

@@ -86,6 +86,8 @@ pub(super) struct Habits {
 pub(super) struct Ec2 {
     pub(super) now: Timestamp,
     pub(super) habits: Habits,
+    /// Instances of this type end as they boot.
+    pub(super) ends: Option<String>,
     /// Free hosts by type and zone, spine by spine.
     pub(super) free: BTreeMap<(String, String), Vec<u32>>,
     pub(super) vms: BTreeMap<InstanceId, Vm>,
@@ -141,6 +143,7 @@ impl Ec2 {
         Self {
             now,
             habits,
+            ends: None,
             free: BTreeMap::new(),
             vms: BTreeMap::new(),
             launches: Vec::new(),
@@ -197,6 +200,12 @@ impl Ec2 {
             }
             if vm.instance.state == InstanceState::Pending && vm.runs <= now {
                 vm.instance.state = InstanceState::Running;
+                if self.ends.as_ref() == Some(&vm.instance.instance_type) {
+                    let (code, message) = ("Client.InternalError".to_owned(), String::new());
+                    vm.instance.state = InstanceState::ShuttingDown;
+                    vm.instance.state_reason = Some(StateReason { code, message });
+                    (vm.instance.ended, vm.ended) = (Some(now), Some(now));
+                }
             }
         }
     }

@@ -68,6 +68,7 @@ impl Setup {
             consolidate: None,
             foreign: Some(SignedDuration::from_mins(1)),
             cpu: None,
+            taints: Vec::new(),
         };
         let mut catalogue = draw::catalogue(vec![pool]);
         catalogue.levels = BTreeMap::<String, WantedLevels>::new();

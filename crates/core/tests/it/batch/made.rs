@@ -63,6 +63,7 @@ pub(crate) fn attempt(
         reservation: None,
         way,
         image: None,
+        taints: Vec::new(),
         template: None,
         token: Some(parameters.token.clone()),
         parameters: Some(parameters.into()),

@@ -4,6 +4,7 @@ mod devices;
 mod failing;
 mod kept;
 mod losing;
+mod tainted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,6 +52,8 @@ struct Setup {
     awaits: Option<i64>,
     /// What that pod asks for.
     asks: Option<Resources>,
+    /// What its pool gives nodes for good.
+    taints: Vec<Taint>,
     consolidate: Option<SignedDuration>,
     /// Made for spot or on demand.
     either: bool,
@@ -89,6 +92,7 @@ impl Setup {
             vanished: Vanished::default(),
             awaits: None,
             asks: None,
+            taints: Vec::new(),
             consolidate: Some(SignedDuration::from_secs(30)),
             either: false,
             now: NOW,
@@ -105,6 +109,7 @@ impl Setup {
             nodes: self.nodes.clone(),
             pods: self.pods.clone(),
             asks: self.asks.clone(),
+            taints: self.taints.clone(),
             ..*self
         }
     }
@@ -128,6 +133,7 @@ impl Setup {
             consolidate: self.consolidate,
             foreign: None,
             cpu: None,
+            taints: self.taints.clone(),
         };
         let catalogue = draw::catalogue(vec![pool]);
         let lessons = Lessons::default();
@@ -227,6 +233,7 @@ pub(crate) fn won(count: u32) -> Attempt {
         reservation: None,
         way: muster_core::ec2::LaunchWay::Fleet,
         image: None,
+        taints: Vec::new(),
         template: None,
         parameters: None,
         token: None,

@@ -62,6 +62,7 @@ fn pool(scarce: Scarce, rng: &mut ChaCha8Rng) -> PoolDef {
         consolidate: Some(SignedDuration::from_secs(rng.random_range(0..60))),
         foreign: None,
         cpu: None,
+        taints: Vec::new(),
     }
 }
 

@@ -45,6 +45,8 @@ pub(super) struct PoolDef {
     pub(super) foreign: Option<SignedDuration>,
     /// Milli-CPUs of its nodes for pods of no gang, which have no accelerators.
     pub(super) cpu: Option<i64>,
+    /// What its nodes keep.
+    pub(super) taints: Vec<Taint>,
 }
 
 /// A label that nodes of pools with several types get once it is known which they are.
@@ -363,8 +365,8 @@ impl Supply for Offers<'_> {
         vec![(NVIDIA_GPU.into(), 8)]
     }
 
-    fn taints(&self, _pool: Option<&str>) -> Vec<Taint> {
-        Vec::new()
+    fn taints(&self, pool: Option<&str>) -> Vec<Taint> {
+        self.pool(pool).map(|pool| pool.taints.clone()).unwrap_or_default()
     }
 
     fn consolidate_after(&self, pool: Option<&str>) -> Option<SignedDuration> {

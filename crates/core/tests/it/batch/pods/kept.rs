@@ -120,3 +120,70 @@ fn a_pod_that_kube_scheduler_has_refused_for_long_does_not_keep_a_node_that_is_a
     setup.step();
     assert!(setup.is_tainted("n-i-1"));
 }
+
+/// A node that was tainted a moment ago since it has been empty for this long.
+fn about_to_go(empty: i64) -> Setup {
+    let mut setup = Setup::serving(&["i-1"]);
+    setup.pods.clear();
+    setup.status.instances[0].empty_since = Some(at(NOW - empty));
+    setup.step();
+    assert!(setup.is_tainted("n-i-1"));
+    setup.step();
+    setup
+}
+
+#[test]
+fn pods_that_come_one_after_the_other_and_are_bound_elsewhere_keep_no_empty_node() {
+    for empty in [30, 1_000] {
+        let mut setup = about_to_go(empty);
+        for second in 1..=15 {
+            setup.now += 1;
+            setup.pods = vec![waits_since(setup.now)];
+            let looks = setup.step().looks;
+            assert!(setup.is_tainted("n-i-1"), "after {second} seconds");
+            // Ten seconds, and five more in which one has only just come.
+            assert_eq!(looks.is_empty(), second < 15, "after {second} seconds");
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_comes_at_the_last_moment_keeps_a_node_once_kube_scheduler_has_refused_it_all_others() {
+    for (empty, unscheduled) in [(30, false), (30, true), (1_000, false), (1_000, true)] {
+        let mut setup = about_to_go(empty);
+        setup.now += 9;
+        setup.pods = vec![waits_since(setup.now)];
+        setup.now += 1;
+        assert!(setup.step().looks.is_empty() && setup.is_tainted("n-i-1"), "it may have a place elsewhere");
+        if unscheduled {
+            setup.pods[0].unscheduled = Some(("Unschedulable".into(), "no node".into()));
+        } else {
+            setup.now += 2;
+        }
+        setup.step();
+        assert!(!setup.is_tainted("n-i-1"), "after {empty} seconds");
+        // Before kube-scheduler tries it again.
+        for _ in 0..20 {
+            setup.now += 1;
+            setup.step();
+            assert!(!setup.is_tainted("n-i-1"), "after {empty} seconds");
+        }
+        setup.pods[0].node = Some("n-i-1".into());
+        setup.step();
+        assert_eq!(setup.status.instances[0].empty_since, None);
+    }
+}
+
+#[test]
+fn a_refusal_counts_for_a_node_that_has_been_empty_for_long_only_if_it_may_have_been_for_the_taint() {
+    let stays = |came: i64| {
+        let mut setup = about_to_go(1_000);
+        setup.now += 1;
+        let unscheduled = Some(("Unschedulable".into(), "no node".into()));
+        setup.pods = vec![Pod { unscheduled, ..waits_since(NOW + came) }];
+        setup.step();
+        !setup.is_tainted("n-i-1")
+    };
+    assert!(stays(1) && stays(0) && stays(-3), "it came with the taint, or right before it");
+    assert!(!stays(-4), "it was refused while the node had no taint");
+}
