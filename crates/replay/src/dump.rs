@@ -33,8 +33,8 @@ pub const MAX_NODES: usize = 100_000;
 pub const MAX_OBJECTS: usize = 2_000_000;
 /// Most bytes of all texts together.
 pub const MAX_BYTES: usize = 1 << 30;
-/// Characters of a text that are repeated in an error.
-const SHOWN: usize = 100;
+/// Most characters of a name or a text that are repeated in a message.
+const MAX_SHOWN: usize = 100;
 
 /// A text and what it is called in messages.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +154,7 @@ pub fn read(inputs: &[Input<'_>]) -> Result<Dump, ReadError> {
         }
         let documents = parse(input)?;
         if let [Value::String(text)] = documents.as_slice() {
-            let text = bounded(text, SHOWN).into_owned();
+            let text = bounded(text, MAX_SHOWN).into_owned();
             return Err(ReadError::Words { name: input.name.to_owned(), text });
         }
         for (index, document) in documents.into_iter().enumerate() {

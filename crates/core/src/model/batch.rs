@@ -277,6 +277,17 @@ pub enum LossCause {
     Join,
 }
 
+impl LossCause {
+    /// Whether EC2 or somebody took the instance or its Node, whatever it would have become.
+    #[must_use]
+    pub fn is_taken(self) -> bool {
+        match self {
+            Self::Notice(_) | Self::Missing => true,
+            Self::Join => false,
+        }
+    }
+}
+
 /// A loss.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -224,8 +224,10 @@ impl Fruitless {
     ) -> bool {
         let Some(row) = self.pools.get(pool).filter(|row| row.concerns(class)) else { return false };
         let tries = |batch: &Batch| {
-            let tried = Open::of(batch).filter(|open| *open.pool == *pool && is_undecided(batch, row.ended));
-            tried.is_some_and(|open| open.classes.iter().any(|class| row.concerns(class)))
+            Open::of(batch).is_some_and(|open| {
+                let concerns = *open.pool == *pool && open.classes.iter().any(|class| row.concerns(class));
+                concerns && is_undecided(batch, &open, row.ended)
+            })
         };
         row.pauses(now) || batches.any(tries)
     }
@@ -291,12 +293,12 @@ fn is_followed(batch: &Batch) -> bool {
 }
 
 /// Whether EC2 has not answered yet to anything the batch asks for; or, if nodes are waited for, whether it has none yet.
-fn is_undecided(batch: &Batch, waits_for_nodes: bool) -> bool {
+fn is_undecided(batch: &Batch, open: &Open, waits_for_nodes: bool) -> bool {
     let status = &batch.status;
     let asks = matches!(status.phase, BatchPhase::Pending | BatchPhase::Launching);
     is_followed(batch)
         && !batch.deleting
-        && match Open::of(batch).map_or(Fate::Unknown, |seen| fate(batch, &seen)) {
+        && match fate(batch, open) {
             Fate::Asks => asks,
             Fate::Boots => waits_for_nodes,
             Fate::Nothing | Fate::Registered | Fate::Ended | Fate::Unknown => false,
@@ -342,8 +344,8 @@ impl Open {
             begun: batch.status.attempts.first().and_then(|attempt| attempt.started),
             answered: batch.status.last().and_then(|attempt| attempt.ended),
             launched: batch.status.members().next().is_some(),
-            taken: lost(|cause| cause != LossCause::Join),
-            late: lost(|cause| cause == LossCause::Join),
+            taken: lost(LossCause::is_taken),
+            late: lost(|cause| !cause.is_taken()),
         })
     }
 }

@@ -291,12 +291,7 @@ fn follow(batch: &Batch, seen: &Seen<'_>) -> Option<Followed> {
 
 /// Whether a node of the batch was taken away: by a notice of EC2, or since its Node or instance is gone.
 fn is_taken(batch: &Batch) -> bool {
-    let all = batch.status.instances.iter().chain(&batch.status.replaced);
-    let causes = all.filter_map(|one| one.loss.as_ref()).map(|loss| loss.cause);
-    causes.into_iter().any(|cause| match cause {
-        LossCause::Notice(_) | LossCause::Missing => true,
-        LossCause::Join => false,
-    })
+    batch.status.members().filter_map(|one| one.loss.as_ref()).any(|loss| loss.cause.is_taken())
 }
 
 /// Whether no instance of a batch is left, and some of them never became a node that is Ready: its image, its user data, the network

@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::compile::Compiled;
 use super::construct::{self, Order};
-use super::problem::{Place, Plan};
+use super::problem::{Place, Plan, Problem};
 use super::state::State;
 use super::topology::Topology;
 
@@ -38,9 +38,7 @@ impl<'c, 'p> Draft<'c, 'p> {
             proven: true,
             complete: false,
         };
-        let mut weights: Vec<u32> = problem.pools.iter().map(|pool| pool.weight).collect();
-        weights.sort_unstable();
-        weights.dedup();
+        let weights = weights(problem);
         let deepest = problem.kinds.iter().map(Vec::len).max().unwrap_or(0);
         for level in 0..deepest {
             draft.settle(level);
@@ -116,7 +114,6 @@ impl<'c, 'p> Draft<'c, 'p> {
     /// Pods come in their order and not in that of the search: who would be refused then is moved to where it may come last,
     /// and has no place if there is none.
     fn reorder(&mut self, weights: &[u32]) {
-        let first = self.state.compiled.problem.nodes.len();
         for round in 0_u32.. {
             let refused = self.refused();
             if refused.is_empty() {
@@ -133,12 +130,7 @@ impl<'c, 'p> Draft<'c, 'p> {
                 let problem = self.state.compiled.problem;
                 let kind = &problem.kinds[problem.pods[pod]];
                 for level in self.levels[pod]..kind.len() {
-                    self.slots[pod] = self.on_existing(kind, level).or_else(|| {
-                        weights.iter().rev().find_map(|weight| {
-                            self.state.tier = construct::tier(&self.state, *weight);
-                            construct::join(&mut self.state, kind[level], first)
-                        })
-                    });
+                    self.slots[pod] = self.on_existing(kind, level).or_else(|| self.on_new(kind[level], weights));
                     if let Some(at) = self.slots[pod] {
                         self.levels[pod] = if self.is_ready(at) { 0 } else { level };
                         break;
@@ -201,6 +193,15 @@ impl<'c, 'p> Draft<'c, 'p> {
     /// Whether the node is one that exists and is Ready.
     pub(super) fn is_ready(&self, at: usize) -> bool {
         self.state.slots[at].existing.is_some_and(|node| !self.state.compiled.problem.nodes[node].joining)
+    }
+
+    /// Puts a pod of the class on a new node, open or not, of the pools with the highest weight that have one for it.
+    pub(super) fn on_new(&mut self, class: usize, weights: &[u32]) -> Option<usize> {
+        let first = self.state.compiled.problem.nodes.len();
+        weights.iter().rev().find_map(|weight| {
+            self.state.tier = construct::tier(&self.state, *weight);
+            construct::join(&mut self.state, class, first)
+        })
     }
 
     /// Puts a pod on the first node that exists and takes it with so many preferences dropped.
@@ -293,4 +294,12 @@ impl<'c, 'p> Draft<'c, 'p> {
         let missing = self.slots.iter().map(Option::is_none).collect();
         (missing, self.levels.iter().sum(), self.state.cost(), self.state.new_nodes().count())
     }
+}
+
+/// The weights of all pools, the lowest first.
+pub(super) fn weights(problem: &Problem) -> Vec<u32> {
+    let mut weights: Vec<u32> = problem.pools.iter().map(|pool| pool.weight).collect();
+    weights.sort_unstable();
+    weights.dedup();
+    weights
 }

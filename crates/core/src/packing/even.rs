@@ -103,19 +103,9 @@ pub(super) fn stays_new(draft: &Draft<'_, '_>, plan: &Plan) -> bool {
     if problem.nodes.is_empty() {
         return true;
     }
-    let mut tally = Tally::new(problem, plan);
-    let mut new: BTreeSet<usize> = BTreeSet::new();
-    for (pod, place) in plan.places.iter().enumerate() {
-        let kind = &problem.kinds[problem.pods[pod]];
-        match place {
-            Place::None => {}
-            Place::Existing(node) => tally.add(problem.class_on(kind, *node, plan.relaxed[pod]), *node),
-            Place::New(node) => {
-                tally.add(kind[plan.relaxed[pod]], problem.nodes.len() + node);
-                new.extend(kind.last());
-            }
-        }
-    }
+    let tally = Tally::with_all(problem, plan);
+    let on_new = plan.places.iter().enumerate().filter(|(_, place)| matches!(place, Place::New(_)));
+    let new: BTreeSet<usize> = on_new.filter_map(|(pod, _)| problem.kinds[problem.pods[pod]].last()).copied().collect();
     let existing = || draft.state.slots.iter().take(problem.nodes.len()).enumerate();
     !new.into_iter().any(|class| {
         existing().any(|(at, slot)| {

@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
+use super::bits::Bits;
 use super::construct;
-use super::draft::Draft;
+use super::draft::{self, Draft};
 use super::finish;
 use super::judge;
-use super::problem::Place;
 use super::tally::Tally;
 
 /// Most kinds of pods that are dealt by themselves.
@@ -32,12 +32,12 @@ pub(super) fn raised<'c, 'p>(draft: &Draft<'c, 'p>, holds: &dyn Fn(&Draft<'c, 'p
     if first == 0 || compiled.caps.iter().all(Vec::is_empty) || problem.nodes.iter().any(|node| node.joining) {
         return None;
     }
-    let is_counted = |class: usize| compiled.caps.iter().flatten().any(|cap| cap.of.contains(class));
-    let concerned: Vec<bool> =
-        (0..problem.classes.len()).map(|class| !compiled.caps[class].is_empty() || is_counted(class)).collect();
+    // Who is spread, and whom a spread counts.
+    let mut concerned = Bits::of(problem.classes.len(), |class| !compiled.caps[class].is_empty());
+    compiled.caps.iter().flatten().for_each(|cap| concerned.unite(&cap.of));
     let last = |pod: usize| problem.kinds[problem.pods[pod]].last().copied();
-    let all: Vec<usize> =
-        (0..draft.slots.len()).filter(|pod| last(*pod).is_some_and(|class| concerned[class])).collect();
+    let concerns = |pod: &usize| last(*pod).is_some_and(|class| concerned.contains(class));
+    let all: Vec<usize> = (0..draft.slots.len()).filter(concerns).collect();
     let mut known: FxHashMap<usize, bool> = FxHashMap::default();
     let mut could_take = |class: usize| {
         let takes = |at: usize| {
@@ -100,30 +100,23 @@ fn dealt<'c, 'p>(draft: &Draft<'c, 'p>, pods: &[usize], compared: &mut usize) ->
         }
     }
     let plan = finish::unproven(made.clone());
-    let mut tally = Tally::new(problem, &plan);
+    let mut tally = Tally::with_all(problem, &plan);
     let hosts = first + plan.nodes.len();
-    for (pod, place) in plan.places.iter().enumerate() {
-        let kind = &problem.kinds[problem.pods[pod]];
-        match place {
-            Place::None => {}
-            Place::Existing(node) => tally.add(problem.class_on(kind, *node, plan.relaxed[pod]), *node),
-            Place::New(node) => tally.add(kind[plan.relaxed[pod]], first + node),
-        }
-    }
     // Who is only counted comes after those that are held against what stands there.
-    let (mut left, mut later): (Vec<usize>, Vec<usize>) = pods.iter().copied().partition(|pod| {
-        problem.kinds[problem.pods[*pod]].last().is_some_and(|class| !compiled.caps[*class].is_empty())
-    });
+    let required = |pod: usize| problem.kinds[problem.pods[pod]].last().copied();
+    let is_spread = |pod: &usize| required(*pod).is_some_and(|class| !compiled.caps[class].is_empty());
+    let (mut left, mut later): (Vec<usize>, Vec<usize>) = pods.iter().copied().partition(is_spread);
     loop {
         let before = left.len();
         // A host that refused a pod refuses the next of its kind until all have had their turn.
         let mut from: FxHashMap<usize, usize> = FxHashMap::default();
         for pod in std::mem::take(&mut left) {
-            let number = problem.pods[pod];
-            let kind = &problem.kinds[number];
-            let start = from.get(&number).copied().unwrap_or(0);
-            let found = (start..first).find(|at| {
-                let (class, slot) = (problem.class_on(kind, *at, made.levels[pod]), &made.state.slots[*at]);
+            // On a node that is Ready that is what it stands as.
+            let Some(class) = required(pod) else { continue };
+            let start = from.entry(problem.pods[pod]).or_insert(0);
+            let found = (*start..first).find(|at| {
+                made.state.work.nodes += 1;
+                let slot = &made.state.slots[*at];
                 if !judge::fits_existing(compiled, class, *at, &slot.load, &slot.counts) {
                     return false;
                 }
@@ -133,15 +126,13 @@ fn dealt<'c, 'p>(draft: &Draft<'c, 'p>, pods: &[usize], compared: &mut usize) ->
             if *compared > COMPARED {
                 return None;
             }
-            from.insert(number, found.unwrap_or(first));
+            *start = found.unwrap_or(first);
             let Some(at) = found else {
                 left.push(pod);
                 continue;
             };
-            let class = problem.class_on(kind, at, made.levels[pod]);
             made.state.stand(at, class);
             tally.add(class, at);
-            // On a node that is Ready nobody drops a preference.
             (made.slots[pod], made.levels[pod]) = (Some(at), 0);
         }
         if !left.is_empty() && left.len() < before {
@@ -153,17 +144,11 @@ fn dealt<'c, 'p>(draft: &Draft<'c, 'p>, pods: &[usize], compared: &mut usize) ->
         left.append(&mut later);
     }
     left.sort_unstable();
-    made.state.work.mended += left.len() as u64;
-    let mut weights: Vec<u32> = problem.pools.iter().map(|pool| pool.weight).collect();
-    weights.sort_unstable();
-    weights.dedup();
+    let weights = draft::weights(problem);
     for pod in left {
         let kind = &problem.kinds[problem.pods[pod]];
         for (level, class) in kind.iter().enumerate().skip(made.levels[pod]) {
-            made.slots[pod] = weights.iter().rev().find_map(|weight| {
-                made.state.tier = construct::tier(&made.state, *weight);
-                construct::join(&mut made.state, *class, first)
-            });
+            made.slots[pod] = made.on_new(*class, &weights);
             if made.slots[pod].is_some() {
                 made.levels[pod] = level;
                 break;

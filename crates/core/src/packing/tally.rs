@@ -8,7 +8,7 @@ use crate::fit;
 use crate::model::node::Node;
 use crate::model::pod::{SelectorTerm, Toleration};
 
-use super::problem::{Class, Plan, PodTerm, Problem, Rule, Spread, selects};
+use super::problem::{Class, Place, Plan, PodTerm, Problem, Rule, Spread, selects};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -158,6 +158,20 @@ impl<'p> Tally<'p> {
             let (matched, _) = matched(&tally.counters, &pod.namespace, &pod.labels);
             let counted_by = counted_by(&tally.counters, matched, pod.anti_affinity.iter());
             tally.count(&counted_by, pod.node, pod.deleting);
+        }
+        tally
+    }
+
+    /// Counts what stands and whom the plan places, wherever that is.
+    pub(super) fn with_all(problem: &'p Problem, plan: &'p Plan) -> Self {
+        let mut tally = Self::new(problem, plan);
+        for (pod, place) in plan.places.iter().enumerate() {
+            let kind = &problem.kinds[problem.pods[pod]];
+            match place {
+                Place::None => {}
+                Place::Existing(node) => tally.add(problem.class_on(kind, *node, plan.relaxed[pod]), *node),
+                Place::New(node) => tally.add(kind[plan.relaxed[pod]], problem.nodes.len() + node),
+            }
         }
         tally
     }

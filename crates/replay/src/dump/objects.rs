@@ -22,12 +22,10 @@ use serde_json::Value;
 use serde_path_to_error::Segment;
 
 use super::constraints::{named, not_negative};
-use super::{Dump, MAX_NODES, MAX_OBJECTS, ReadError, Runtime, constraints, storage, unknown};
+use super::{Dump, MAX_NODES, MAX_OBJECTS, MAX_SHOWN, ReadError, Runtime, constraints, storage, unknown};
 use crate::record::{self, Record};
 use crate::{gangs, kinds, passes};
 
-/// Characters of a value that are shown where it cannot be read.
-const MAX_SHOWN: usize = 100;
 /// `spec.containers[].ports[].protocol`.
 const PROTOCOLS: &[&str] = &["TCP", "UDP", "SCTP"];
 /// `spec.containers[].restartPolicy`: a sidecar is an init container with `Always`.
